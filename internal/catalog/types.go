@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package catalog
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Separator joins the levels of a namespace in its stored form: the unit
+// separator that the REST protocol uses by default (%1F). It can never occur
+// in a level.
+const Separator = "\x1f"
+
+// Namespace is a list of levels, outermost first. The empty list is the root.
+type Namespace []string
+
+// Path returns the stored form: the levels joined by [Separator]; "" for the
+// root. Stored paths are compared bytewise.
+func (n Namespace) Path() string { return strings.Join(n, Separator) }
+
+// NamespaceFromPath is the inverse of [Namespace.Path].
+func NamespaceFromPath(path string) Namespace {
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, Separator)
+}
+
+// Parent returns all levels but the last; the root for a top-level namespace.
+func (n Namespace) Parent() Namespace {
+	if len(n) == 0 {
+		return nil
+	}
+	return n[:len(n)-1]
+}
+
+// String writes the levels joined by dots, as messages show them.
+func (n Namespace) String() string { return strings.Join(n, ".") }
+
+// Equal reports whether both have the same levels.
+func (n Namespace) Equal(o Namespace) bool { return slices.Equal(n, o) }
+
+// Ident names a table, view or function.
+type Ident struct {
+	Namespace Namespace `json:"namespace"`
+	Name      string    `json:"name"`
+}
+
+// String writes the identifier with dots, as messages show it.
+func (id Ident) String() string {
+	if len(id.Namespace) == 0 {
+		return id.Name
+	}
+	return id.Namespace.String() + "." + id.Name
+}
+
+// Kind tells what an [Object] is.
+type Kind int16
+
+// The kinds of object. Tables and views share a name space.
+const (
+	KindTable    Kind = 1
+	KindView     Kind = 2
+	KindFunction Kind = 3
+)
+
+// String is the word used in messages, events and audit rows.
+func (k Kind) String() string {
+	switch k {
+	case KindTable:
+		return "table"
+	case KindView:
+		return "view"
+	case KindFunction:
+		return "function"
+	}
+	return "object"
+}
+
+// NamespaceRecord is a stored namespace.
+type NamespaceRecord struct {
+	Warehouse  uuid.UUID
+	Namespace  Namespace
+	Properties map[string]string // never nil
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+}
+
+// Object is a stored table, view or function: a name, and a pointer to the
+// metadata file that is current.
+type Object struct {
+	ID        uuid.UUID // of the row; stable over renames
+	Warehouse uuid.UUID
+	Kind      Kind
+	Namespace Namespace
+	Name      string
+	// UUID is the table-uuid, view-uuid or function-uuid of the metadata.
+	UUID uuid.UUID
+	// Location is the base location, without a trailing slash.
+	Location string
+	// MetadataLocation is the current metadata file; "" only for a function
+	// whose metadata is kept in Metadata.
+	MetadataLocation string
+	// Metadata is the whole metadata of a function; nil for tables and views.
+	Metadata json.RawMessage
+	// Labels are catalog state shown in load answers; nil when there are none.
+	Labels json.RawMessage
+	// Version counts the changes of the pointer, from 1.
+	Version   int64
+	Protected bool // a protected object cannot be dropped
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	// DroppedAt and ExpiresAt are set while a soft-deleted object can be
+	// restored; both zero otherwise.
+	DroppedAt time.Time
+	ExpiresAt time.Time
+}
+
+// Ident returns the object's name.
+func (o *Object) Ident() Ident { return Ident{Namespace: o.Namespace, Name: o.Name} }
+
+// Page asks for one page of a listing in keyset order (bytewise by name).
+type Page struct {
+	After string // the last name of the page before; "" starts
+	Limit int    // most rows; 0 means all
+}
+
+// Event is an outbox row: what changed, for consumers that follow the
+// catalog. Payload is a JSON object.
+type Event struct {
+	ID        int64 // assigned by the store, increasing
+	Time      time.Time
+	Warehouse uuid.UUID
+	Type      string // "table.created", "table.committed", "view.dropped", …
+	Object    uuid.UUID
+	Namespace string // stored path
+	Name      string
+	Payload   json.RawMessage
+}
+
+// AuditRow is the durable record of one change: who did what to what, with
+// which outcome. It never holds a secret.
+type AuditRow struct {
+	Time      time.Time
+	Warehouse uuid.UUID
+	RequestID string
+	Principal string
+	Operation string // the operationId of the protocol: "updateTable", …
+	Resource  string // Ident.String or Namespace.String
+	Detail    json.RawMessage
+}
+
+// IdempotencyRecord is the outcome of a mutation that came with an
+// Idempotency-Key. Its key is (Warehouse, Principal, Key).
+type IdempotencyRecord struct {
+	Warehouse uuid.UUID
+	Principal string
+	Key       uuid.UUID
+	Operation string
+	// RequestHash is the SHA-256 of method, path and body.
+	RequestHash [32]byte
+	// Response is a JSON [Replay].
+	Response  json.RawMessage
+	CreatedAt time.Time
+	ExpiresAt time.Time
+}
+
+// Purge is a durable order to delete the files of a dropped object.
+type Purge struct {
+	ID        int64 // assigned by the store
+	Warehouse uuid.UUID
+	Object    uuid.UUID
+	// Locations are the object's own; nothing outside them is deleted.
+	Locations []string
+	// MetadataLocation is the last metadata file, for files that lie outside
+	// the base location but inside Locations.
+	MetadataLocation string
+	Attempts         int
+	NotBefore        time.Time
+	CreatedAt        time.Time
+}
+
+// MetricsReport is a scan or commit report that a client sent.
+type MetricsReport struct {
+	Time      time.Time
+	Warehouse uuid.UUID
+	Object    uuid.UUID
+	Principal string
+	Type      string // "scan-report" or "commit-report"
+	Report    json.RawMessage
+}
