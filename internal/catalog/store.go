@@ -70,10 +70,13 @@ type Tx interface {
 	// RenameObject moves a live object of that kind. ErrNoObject,
 	// ErrNoNamespace (destination), ErrExists.
 	RenameObject(ctx context.Context, warehouse uuid.UUID, kind Kind, from, to Ident, at time.Time) (Object, error)
-	// DropObject removes a live object of that kind: for good, with its
-	// reservations, when expires is zero; else it is soft-deleted until then
-	// and keeps its reservations. ErrNoObject, ErrProtected.
-	DropObject(ctx context.Context, warehouse uuid.UUID, kind Kind, id Ident, at, expires time.Time, keepLocations bool) (Object, error)
+	// DropObject removes a live object of that kind. With expires zero it is
+	// gone for good: its reservations go too, or, when purge is set, they are
+	// kept and a Purge of all its locations is queued in this transaction.
+	// With expires set it is soft-deleted until then and keeps its
+	// reservations; Expire later removes it the way this call would have,
+	// purging only if purge was set. ErrNoObject, ErrProtected.
+	DropObject(ctx context.Context, warehouse uuid.UUID, kind Kind, id Ident, at, expires time.Time, purge bool) (Object, error)
 	// RestoreObject undoes a soft delete under its old name or, when to is
 	// not nil, a new one. ErrNoObject, ErrExists, ErrNoNamespace.
 	RestoreObject(ctx context.Context, warehouse, id uuid.UUID, to *Ident, at time.Time) (Object, error)
@@ -89,7 +92,6 @@ type Tx interface {
 	PutIdempotency(ctx context.Context, rec IdempotencyRecord) error
 	PutEvent(ctx context.Context, e Event) error
 	PutAudit(ctx context.Context, row AuditRow) error
-	PutPurge(ctx context.Context, p Purge) error
 }
 
 // Store is the durable state of a catalog. One conformance suite
@@ -132,9 +134,9 @@ type Store interface {
 	RetryPurge(ctx context.Context, id int64, notBefore time.Time) error
 	// Expire deletes what has outlived its time at now, at most limit rows of
 	// each: idempotency records, metrics reports older than reportsBefore,
-	// events older than eventsBefore, and soft-deleted objects, whose files
-	// are queued for purge in the same transaction. It returns how many rows
-	// went.
+	// events older than eventsBefore, and soft-deleted objects (see
+	// DropObject), whose files are queued for purge in the same transaction
+	// where the drop asked for it. It returns how many rows went.
 	Expire(ctx context.Context, now, reportsBefore, eventsBefore time.Time, limit int) (int, error)
 
 	// Migrate brings the schema to the newest version, under a lock; Version
