@@ -24,9 +24,9 @@ import (
 
 // Exit codes.
 const (
-	exitPassed  = 0
-	exitFailed  = 1 // at least one case failed
-	exitCannot  = 2 // nothing could be checked: flags, or no catalog at the URI
+	exitPassed = 0
+	exitFailed = 1 // at least one case failed
+	exitCannot = 2 // nothing could be checked: flags, or no catalog at the URI
 )
 
 func main() {

@@ -68,14 +68,15 @@ type Case struct {
 	Check func(ctx context.Context, t *Trial) error
 }
 
-// Cases returns every case: those in Go first by area, then the YAML files in
-// the order of their names.
+// Cases returns every case: the YAML files in the order of their names, then
+// those in Go by area.
 func Cases() ([]Case, error) {
 	all, err := dataCases()
 	if err != nil {
 		return nil, err
 	}
 	all = append(all, configCases()...)
+	all = append(all, nameCases()...)
 	all = append(all, pagingCases()...)
 	all = append(all, cachingCases()...)
 	all = append(all, idempotencyCases()...)

@@ -101,7 +101,9 @@ func configCases() []Case {
 				if err != nil {
 					return err
 				}
-				t.wantStatus(Must, "GET /namespaces under the configured prefix", resp, http.StatusOK)
+				if t.wantStatus(Must, "GET /namespaces under the configured prefix", resp, http.StatusOK) && resp.at("namespaces") == "" {
+					t.report(Must, "the answer lists no namespaces: %s", excerpt(resp.Body))
+				}
 				return nil
 			},
 		},

@@ -104,7 +104,10 @@ type step struct {
 	Message  string            `yaml:"message"`
 	Capture  map[string]string `yaml:"capture"` // variable: path, or "@Header"
 	Severity Severity          `yaml:"severity"`
-	Note     string            `yaml:"note"` // why, for the reader of the file
+	// NotApplicable are statuses by which a server declines what the case
+	// builds on, though it need not offer it.
+	NotApplicable statuses `yaml:"na"`
+	Note          string   `yaml:"note"` // why, for the reader of the file
 }
 
 // statuses is one status or a list of acceptable ones.
@@ -450,6 +453,9 @@ func (t *Trial) checkAnswer(st step, what string, resp *Response) error {
 	severity := st.Severity
 	if severity == "" {
 		severity = Must
+	}
+	if slices.Contains(st.NotApplicable, resp.Status) {
+		return skip("the server declines %s: %d %s", what, resp.Status, excerpt([]byte(resp.at("error/message"))))
 	}
 	if !t.wantStatus(severity, what, resp, st.Status...) {
 		return errStop

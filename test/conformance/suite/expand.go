@@ -4,6 +4,7 @@
 package suite
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -39,7 +40,7 @@ func (t *Trial) expand(v any) (any, error) {
 	case map[string]any:
 		if len(v) == 1 {
 			for name, arg := range v {
-				if strings.HasPrefix(name, "$") {
+				if strings.HasPrefix(name, "$") && !strings.HasPrefix(name, "${") {
 					return t.macro(name, arg)
 				}
 			}
@@ -61,21 +62,33 @@ func (t *Trial) expand(v any) (any, error) {
 	return v, nil
 }
 
-// expandString expands the variables of one string.
+// expandString expands the variables of one string, and "${repeat:TEXT:N}",
+// whose text may hold braces, to N times TEXT.
 func (t *Trial) expandString(s string) (any, error) {
 	start := strings.Index(s, "${")
 	if start < 0 {
 		return s, nil
 	}
-	if start == 0 && strings.IndexByte(s, '}') == len(s)-1 {
+	if start == 0 && strings.IndexByte(s, '}') == len(s)-1 && !strings.HasPrefix(s, "${repeat:") {
 		return t.variable(s[2 : len(s)-1])
 	}
+	repeat := regexp.MustCompile(`^\$\{repeat:(.+?):(\d+)\}`)
 	var b strings.Builder
 	for {
 		start := strings.Index(s, "${")
 		if start < 0 {
 			b.WriteString(s)
 			return b.String(), nil
+		}
+		if m := repeat.FindStringSubmatch(s[start:]); m != nil {
+			n, err := strconv.Atoi(m[2])
+			if err != nil {
+				return nil, fmt.Errorf("expand %s: %w", m[0], err)
+			}
+			b.WriteString(s[:start])
+			b.WriteString(strings.Repeat(m[1], n))
+			s = s[start+len(m[0]):]
+			continue
 		}
 		end := strings.IndexByte(s[start:], '}')
 		if end < 0 {
@@ -92,20 +105,16 @@ func (t *Trial) expandString(s string) (any, error) {
 }
 
 // variable returns the value of what stands between "${" and "}": a name, a
-// name with the filter "|escape" (for a path or a query), "repeat:TEXT:N",
+// name with the filter "|escape" (for a path or a query), "hex:FF" (bytes),
 // "now" (milliseconds), or "key.NAME", which is the same fresh
 // Idempotency-Key each time in one trial.
 func (t *Trial) variable(expr string) (any, error) {
-	if rest, ok := strings.CutPrefix(expr, "repeat:"); ok {
-		i := strings.LastIndexByte(rest, ':')
-		if i < 0 {
-			return nil, fmt.Errorf("expand ${%s}: want repeat:TEXT:N", expr)
-		}
-		n, err := strconv.Atoi(rest[i+1:])
+	if digits, ok := strings.CutPrefix(expr, "hex:"); ok {
+		b, err := hex.DecodeString(digits)
 		if err != nil {
 			return nil, fmt.Errorf("expand ${%s}: %w", expr, err)
 		}
-		return strings.Repeat(rest[:i], n), nil
+		return string(b), nil
 	}
 	name, filter, _ := strings.Cut(expr, "|")
 	t.mu.Lock()

@@ -108,10 +108,15 @@ func idempotencyCases() []Case {
 					if !t.wantStatus(Must, "the same request again", again, k.want) {
 						return nil
 					}
-					for _, path := range []string{"metadata-location", "metadata/table-uuid", "metadata/view-uuid"} {
+					told := ""
+					for _, path := range []string{"metadata-location", "metadata/table-uuid", "metadata/view-uuid", "namespace", "updated"} {
+						told += first.at(path)
 						if first.at(path) != again.at(path) {
 							t.report(Must, "%s is %s first and %s again: the operation ran twice", path, first.at(path), again.at(path))
 						}
+					}
+					if k.want == http.StatusOK && told == "" {
+						t.report(Must, "the answer tells nothing: %s", excerpt(first.Body))
 					}
 				}
 				return nil

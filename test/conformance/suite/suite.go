@@ -127,6 +127,7 @@ func RunCases(ctx context.Context, target Target, opts Options, all []Case) ([]R
 		}
 	}
 	workers.Wait()
+	s.sweep(context.WithoutCancel(ctx))
 	return results, nil
 }
 

@@ -174,7 +174,7 @@ func (t *Trial) mustTable(ctx context.Context, name string, properties map[strin
 	if resp.Status != http.StatusOK {
 		return fmt.Errorf("set-up: create table %s: status %d: %s", name, resp.Status, excerpt(resp.Body))
 	}
-	return nil
+	return wantIdentity("table", name, resp)
 }
 
 // mustView creates a view for a set-up.
@@ -187,6 +187,16 @@ func (t *Trial) mustView(ctx context.Context, name string) error {
 		return fmt.Errorf("set-up: create view %s: status %d: %s", name, resp.Status, excerpt(resp.Body))
 	}
 	t.remember(name, resp)
+	return wantIdentity("view", name, resp)
+}
+
+// wantIdentity checks that the answer to a create has what the cases build on.
+func wantIdentity(kind, name string, resp *Response) error {
+	for _, path := range []string{"metadata-location", "metadata/location", "metadata/" + kind + "-uuid"} {
+		if resp.at(path) == "" {
+			return fmt.Errorf("set-up: create %s %s: the answer has no %s: %s", kind, name, path, excerpt(resp.Body))
+		}
+	}
 	return nil
 }
 
@@ -295,11 +305,39 @@ func (t *Trial) cleanUp(ctx context.Context) (left []string) {
 			continue
 		}
 		done[path] = true
-		if err := t.removeNamespace(ctx, levels, 0); err != nil {
+		err := t.removeNamespace(ctx, levels, 0)
+		if err != nil {
+			// Once more: a server may have closed the connection after a
+			// malformed request.
+			err = t.removeNamespace(ctx, levels, 0)
+		}
+		if err != nil {
 			left = append(left, strings.Join(levels, "."))
 		}
 	}
 	return left
+}
+
+// sweep removes top-level namespaces of this run that are still there, such as
+// one that a server made unasked.
+func (s *session) sweep(ctx context.Context) {
+	list, err := s.send(ctx, Request{Method: http.MethodGet, Path: s.prefix + "/namespaces"})
+	if err != nil {
+		return
+	}
+	var names struct {
+		Namespaces [][]string `json:"namespaces"`
+	}
+	if json.Unmarshal(list.Body, &names) != nil {
+		return
+	}
+	t := s.newTrial(Case{ID: "sweep", Severity: Must})
+	for _, levels := range names.Namespaces {
+		if len(levels) == 1 && strings.HasPrefix(levels[0], "cf_"+s.run+"_") {
+			t.made = append(t.made, levels)
+		}
+	}
+	t.cleanUp(ctx)
 }
 
 func (t *Trial) removeNamespace(ctx context.Context, levels []string, depth int) error {
