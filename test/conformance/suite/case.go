@@ -82,6 +82,7 @@ func Cases() ([]Case, error) {
 	all = append(all, idempotencyCases()...)
 	all = append(all, concurrencyCases()...)
 	all = append(all, bodyCases()...)
+	all = append(all, vendingCases()...)
 	all = append(all, authCases()...)
 	return all, validate(all)
 }

@@ -519,6 +519,9 @@ func (t *Trial) checkJSON(st step, what string, resp *Response, severity Severit
 		}
 		got, present := lookup(doc, path)
 		if wrong := match(got, present, want); wrong != "" {
+			if strings.Contains(path, "secret") || strings.Contains(path, "token") {
+				wrong = "is not as wanted (its value is not shown)"
+			}
 			t.report(severity, "%s: %s %s", what, path, wrong)
 		}
 	}

@@ -149,3 +149,27 @@ func decode(t *testing.T, text string) any {
 	}
 	return v
 }
+
+// TestRedact checks that no secret of an answer reaches a report.
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	s := &session{target: Target{Token: "tok-0123456789", Token2: "tok-second-one", Credential: "id:pass-word-1"}}
+	for _, text := range []string{
+		`status 200: {"access_token":"HIDE","x":1}`,
+		`{"config":{"s3.secret-access-key":"HIDE","s3.session-token":"HIDE`,
+		`is "{\"gcs.oauth2.token\":\"HIDE\"}"`,
+		`{"adls.sas-token.account" : "HIDE"}`,
+		"echo of Bearer tok-0123456789",
+		"tok-second-one", "pass-word-1",
+	} {
+		got := s.redact(text)
+		for _, secret := range []string{"HIDE", "tok-0123456789", "tok-second-one", "pass-word-1"} {
+			if strings.Contains(got, secret) {
+				t.Errorf("redact(%s) is %s", text, got)
+			}
+		}
+	}
+	if got := s.redact(`{"error":{"message":"no such table"}}`); got != `{"error":{"message":"no such table"}}` {
+		t.Errorf("an ordinary text becomes %s", got)
+	}
+}

@@ -153,6 +153,24 @@ func features() []feature {
 				return resp, err
 			})
 		}},
+		{"vending", func(ctx context.Context, s *session) error {
+			return s.attempt(ctx, "vended credentials", func(t *Trial) (*Response, error) {
+				if resp, err := t.createTable(ctx, "probe", nil); err != nil || resp.Status != http.StatusOK {
+					return resp, err
+				}
+				resp, err := t.do(ctx, Request{
+					Method: http.MethodGet, Path: "${p}/namespaces/${ns}/tables/probe",
+					Header: http.Header{"X-Iceberg-Access-Delegation": {"vended-credentials"}},
+				})
+				if err != nil {
+					return nil, err
+				}
+				if list, err := credentialsOf(resp); err == nil && len(list) == 0 {
+					return nil, skip("loadTable vends no credentials when asked")
+				}
+				return &Response{Status: resp.Status}, nil
+			})
+		}},
 		{"paging", func(ctx context.Context, s *session) error {
 			return s.attempt(ctx, "pagination", func(t *Trial) (*Response, error) {
 				for _, name := range []string{"a", "b"} {

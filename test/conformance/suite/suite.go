@@ -157,7 +157,7 @@ func (s *session) runCase(ctx context.Context, c Case) Result {
 	var na *notApplicable
 	switch {
 	case errors.As(err, &na) && len(t.findings) == 0:
-		r.Outcome, r.Reasons = NotApplicable, []string{na.reason}
+		r.Outcome, r.Reasons = NotApplicable, []string{s.redact(na.reason)}
 		return r
 	case errors.As(err, &na), errors.Is(err, errStop):
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -73,10 +74,26 @@ func (t *Trial) createOwnNamespace(ctx context.Context) error {
 }
 
 // report records a finding of the given severity, never graver than the case.
+// Secrets that an answer may hold are blotted out.
 func (t *Trial) report(s Severity, format string, args ...any) {
+	text := t.s.redact(fmt.Sprintf(format, args...))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.findings = append(t.findings, finding{milder(s, t.c.Severity), fmt.Sprintf(format, args...)})
+	t.findings = append(t.findings, finding{milder(s, t.c.Severity), text})
+}
+
+// redact blots out the target's tokens and the values of members that hold
+// secrets, in text that may be cut off or escaped.
+func (s *session) redact(text string) string {
+	_, secret, _ := strings.Cut(s.target.Credential, ":")
+	for _, known := range []string{s.target.Token, s.target.Token2, secret} {
+		// Very short ones would blot out ordinary words, and are no secrets.
+		if len(known) >= 8 {
+			text = strings.ReplaceAll(text, known, "[redacted]")
+		}
+	}
+	member := regexp.MustCompile(`(?i)(\\?"[^"\\]*(?:access_token|refresh_token|id_token|secret|session-token|sas-token|oauth2\.token|adls\.token|account-key)[^"\\]*\\?"\s*:\s*\\?")[^"\\]*`)
+	return member.ReplaceAllString(text, "${1}[redacted]")
 }
 
 // set gives a variable its value.
