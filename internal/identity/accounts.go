@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/sluice-data/sluice/internal/secret"
+)
+
+// MaxSecrets is how many secrets of an account may be valid at once.
+const MaxSecrets = 2
+
+// hashWait is how long a request waits for its turn to check a secret.
+const hashWait = 5 * time.Second
+
+var (
+	errWrongSecret = errors.New("unknown client or wrong secret")
+	errBusy        = errors.New("too many secrets are being checked")
+)
+
+// clientIDForm leaves out the colon, which ends the id in HTTP Basic, and
+// what would have to be escaped there or in a log.
+var clientIDForm = regexp.MustCompile(`^[A-Za-z0-9._~@-]{1,128}$`)
+
+// CheckClientID reports what is wrong with a client id.
+func CheckClientID(id string) error {
+	if !clientIDForm.MatchString(id) {
+		return fmt.Errorf("client id %q must be 1 to 128 of the characters A-Z a-z 0-9 . _ ~ @ -", clip(id))
+	}
+	return nil
+}
+
+// accounts checks client secrets.
+type accounts struct {
+	byID map[string]*Account
+	// dummy is what an unknown client's secret is compared with; as costly as
+	// the costliest hash in use.
+	dummy Hash
+	// rounds is how many hashes every failing attempt computes.
+	rounds int
+	slots  chan struct{}
+}
+
+func newAccounts(list []Account, concurrency int) (*accounts, error) {
+	a := &accounts{
+		byID:   make(map[string]*Account, len(list)),
+		dummy:  NewHash(secret.New("nobody's secret")),
+		rounds: 1,
+		slots:  make(chan struct{}, concurrency),
+	}
+	for i := range list {
+		account := &list[i]
+		if err := CheckClientID(account.ClientID); err != nil {
+			return nil, err
+		}
+		if a.byID[account.ClientID] != nil {
+			return nil, fmt.Errorf("client id %q is given twice", account.ClientID)
+		}
+		if n := len(account.Secrets); n > MaxSecrets {
+			return nil, fmt.Errorf("client %q has %d secrets; at most %d can be valid at once", account.ClientID, n, MaxSecrets)
+		}
+		a.byID[account.ClientID] = account
+		a.rounds = max(a.rounds, len(account.Secrets))
+		for _, h := range account.Secrets {
+			if h.cost() > a.dummy.cost() {
+				a.dummy.memory, a.dummy.time, a.dummy.threads = h.memory, h.time, h.threads
+			}
+		}
+	}
+	return a, nil
+}
+
+// check returns the account whose id and secret were given. candidates are
+// the readings of what was sent (see basicCredentials); any may be right. It
+// returns errWrongSecret, errBusy, or the context's error.
+func (a *accounts) check(ctx context.Context, clientID string, candidates []string) (*Account, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, hashWait, errBusy)
+	defer cancel()
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	account := a.byID[clientID]
+	for _, candidate := range candidates {
+		for i := range a.rounds {
+			if account != nil && i < len(account.Secrets) {
+				if account.Secrets[i].matches(candidate) {
+					return account, nil
+				}
+				continue
+			}
+			a.dummy.matches(candidate)
+		}
+	}
+	return nil, errWrongSecret
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package identity
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/sluice-data/sluice/internal/secret"
+)
+
+// Config is what a [Service] is made of.
+type Config struct {
+	Accounts []Account
+	// SigningKey signs tokens; tokens of PreviousKeys are still accepted.
+	SigningKey   SigningKey
+	PreviousKeys []VerifyKey
+	// Issuer and Audience are the iss and aud of tokens: by default both are
+	// "sluice". Deployments that share a key share these.
+	Issuer, Audience string
+	// TokenLifetime is how long a token is valid; an hour when zero.
+	TokenLifetime time.Duration
+	// MaxSession bounds how long a token can be renewed by exchanging it,
+	// counted from the client secret's use; zero means without bound.
+	MaxSession time.Duration
+	// StaticTokens are fixed bearer tokens, for development.
+	StaticTokens []StaticToken
+	// TrustedProxies are believed about where a request comes from.
+	TrustedProxies []netip.Prefix
+	Limits         Limits
+	// Observe is called after each attempt: kind "bearer" or "client",
+	// outcome "ok", "refused" or "throttled". It must not block.
+	Observe func(kind, outcome string)
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// StaticToken is a fixed token of an account.
+type StaticToken struct {
+	Token    secret.Value
+	ClientID string
+}
+
+// Limits bound failing attempts. Each count is per Window; zero takes the
+// default.
+type Limits struct {
+	Window time.Duration // 1 minute
+	// ClientFailures are wrong secrets per client id and address (10).
+	ClientFailures int
+	// AddressFailures are wrong secrets per address (100).
+	AddressFailures int
+	// TokenFailures are invalid bearer tokens per address (600). A valid
+	// token is never refused for the failures of others.
+	TokenFailures int
+	// HashConcurrency is how many secrets are checked at once, each with the
+	// memory of its hash (19 MiB): the number of CPUs, at most 4.
+	HashConcurrency int
+}
+
+func (l Limits) orDefaults() Limits {
+	def := func(n *int, d int) {
+		if *n <= 0 {
+			*n = d
+		}
+	}
+	def(&l.ClientFailures, 10)
+	def(&l.AddressFailures, 100)
+	def(&l.TokenFailures, 600)
+	def(&l.HashConcurrency, min(runtime.GOMAXPROCS(0), 4))
+	if l.Window <= 0 {
+		l.Window = time.Minute
+	}
+	return l
+}
+
+// Service authenticates requests and issues tokens. It is safe for concurrent
+// use.
+type Service struct {
+	cfg      Config
+	accounts *accounts
+	tokens   *tokens
+	// verified holds what tokens stand for, by their SHA-256. Static tokens
+	// are in static.
+	verified *lru.Cache[[sha256.Size]byte, verified]
+	static   map[[sha256.Size]byte]Principal
+
+	perClient, perAddress, perTokenAddress *throttle
+}
+
+type verified struct {
+	principal Principal
+	expires   time.Time
+}
+
+const (
+	verifiedTokens = 8192
+	defaultName    = "sluice"
+	realm          = `realm="sluice"`
+)
+
+// New checks the configuration and returns its Service.
+func New(cfg Config) (*Service, error) {
+	if cfg.SigningKey.private == nil {
+		return nil, errors.New("a signing key is required")
+	}
+	if cfg.Issuer == "" {
+		cfg.Issuer = defaultName
+	}
+	if cfg.Audience == "" {
+		cfg.Audience = defaultName
+	}
+	if cfg.TokenLifetime <= 0 {
+		cfg.TokenLifetime = time.Hour
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(string, string) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.Limits = cfg.Limits.orDefaults()
+	accounts, err := newAccounts(cfg.Accounts, cfg.Limits.HashConcurrency)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := lru.New[[sha256.Size]byte, verified](verifiedTokens)
+	if err != nil {
+		return nil, fmt.Errorf("token cache: %w", err)
+	}
+	s := &Service{
+		cfg:             cfg,
+		accounts:        accounts,
+		tokens:          newTokens(cfg.SigningKey, cfg.PreviousKeys, cfg.Issuer, cfg.Audience, cfg.Now),
+		verified:        cache,
+		static:          map[[sha256.Size]byte]Principal{},
+		perClient:       newThrottle(cfg.Limits.ClientFailures, cfg.Limits.Window, cfg.Now),
+		perAddress:      newThrottle(cfg.Limits.AddressFailures, cfg.Limits.Window, cfg.Now),
+		perTokenAddress: newThrottle(cfg.Limits.TokenFailures, cfg.Limits.Window, cfg.Now),
+	}
+	for _, t := range cfg.StaticTokens {
+		account := accounts.byID[t.ClientID]
+		if account == nil {
+			return nil, fmt.Errorf("a static token names the client %q, which there is not", t.ClientID)
+		}
+		if err := CheckStaticToken(t.Token); err != nil {
+			return nil, err
+		}
+		s.static[sha256.Sum256([]byte(t.Token.Reveal()))] = account.principal()
+	}
+	return s, nil
+}
+
+// CheckStaticToken reports what is wrong with a fixed bearer token: it must
+// be a b64token of RFC 6750 of 16 to 512 bytes.
+func CheckStaticToken(t secret.Value) error {
+	s := t.Reveal()
+	if len(s) < MinSecretBytes || len(s) > 512 {
+		return fmt.Errorf("a static token must be %d to 512 characters long", MinSecretBytes)
+	}
+	if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=") != "" {
+		return errors.New("a static token may hold letters, digits and - . _ ~ + / = only")
+	}
+	return nil
+}
+
+// principal is the account calling by itself.
+func (a *Account) principal() Principal {
+	return Principal{ID: principalID(a.ClientID), Subject: a.ClientID, Kind: KindService, Grants: a.Grants}
+}
+
+// Refusal is why a request has no principal. Message and Challenge are
+// written for the caller and tell nothing about the token; Cause is for logs.
+type Refusal struct {
+	// Status is 401 or 429.
+	Status     int
+	Message    string
+	Challenge  string        // WWW-Authenticate, with 401
+	RetryAfter time.Duration // with 429
+	Cause      error
+}
+
+// Error returns the message and the cause.
+func (e *Refusal) Error() string {
+	if e.Cause != nil {
+		return e.Message + ": " + e.Cause.Error()
+	}
+	return e.Message
+}
+
+// Unwrap returns the cause.
+func (e *Refusal) Unwrap() error { return e.Cause }
+
+// Authenticate returns who sent a request, by its bearer token (RFC 6750
+// section 2.1; in no other place of the request). The error is a [*Refusal].
+func (s *Service) Authenticate(r *http.Request) (Principal, error) {
+	values := r.Header["Authorization"]
+	if len(values) == 0 {
+		return Principal{}, &Refusal{
+			Status: http.StatusUnauthorized, Challenge: "Bearer " + realm,
+			Message: "Not authorized: send a bearer token in the Authorization header",
+		}
+	}
+	token, ok := bearerToken(values)
+	if !ok {
+		return s.refuse(r, errors.New("the Authorization header is not one bearer token"))
+	}
+	sum := sha256.Sum256([]byte(token))
+	if p, ok := s.static[sum]; ok {
+		s.cfg.Observe("bearer", "ok")
+		return p, nil
+	}
+	if v, ok := s.verified.Get(sum); ok {
+		if s.cfg.Now().Before(v.expires) {
+			s.cfg.Observe("bearer", "ok")
+			return v.principal, nil
+		}
+		s.verified.Remove(sum)
+	}
+	c, err := s.tokens.verify(token)
+	if err != nil {
+		return s.refuse(r, err)
+	}
+	p, err := s.principalOf(c)
+	if err != nil {
+		return s.refuse(r, err)
+	}
+	s.verified.Add(sum, verified{principal: p, expires: time.Unix(c.Expires, 0).Add(Skew)})
+	s.cfg.Observe("bearer", "ok")
+	return p, nil
+}
+
+// refuse counts a failure and answers it.
+func (s *Service) refuse(r *http.Request, cause error) (Principal, error) {
+	address := ClientAddress(r, s.cfg.TrustedProxies)
+	if wait := s.perTokenAddress.take(throttleAddress(address)); wait > 0 {
+		s.cfg.Observe("bearer", "throttled")
+		return Principal{}, &Refusal{
+			Status: http.StatusTooManyRequests, RetryAfter: wait, Cause: cause,
+			Message: "Too many requests with invalid tokens come from this address; try again later",
+		}
+	}
+	s.cfg.Observe("bearer", "refused")
+	return Principal{}, &Refusal{
+		Status: http.StatusUnauthorized, Cause: cause,
+		Message:   "Not authorized: the token is not valid or has expired",
+		Challenge: "Bearer " + realm + `, error="invalid_token", error_description="The access token is not valid or has expired"`,
+	}
+}
+
+// principalOf looks a token's account and actor up, so that a token outlives
+// neither.
+func (s *Service) principalOf(c *claims) (Principal, error) {
+	account := s.accounts.byID[c.Subject]
+	if account == nil {
+		return Principal{}, fmt.Errorf("the token's account %q does not exist", clip(c.Subject))
+	}
+	granted, err := parseScope(c.Scope)
+	if err != nil {
+		return Principal{}, errors.New("the token's scope is not known")
+	}
+	p := account.principal()
+	p.signOnly = granted == scopeSign
+	if c.Actor != nil {
+		a := s.accounts.byID[c.Actor.Subject]
+		if a == nil || !a.mayActFor(c.Subject) {
+			return Principal{}, fmt.Errorf("the token's actor %q may not act for its subject", clip(c.Actor.Subject))
+		}
+		p.Actor, p.actorGrants = principalID(a.ClientID), a.Grants
+	}
+	return p, nil
+}
+
+// staticPrincipal returns the principal of a fixed token. Looking up its
+// SHA-256 tells an attacker nothing that time could.
+func (s *Service) staticPrincipal(token string) (Principal, bool) {
+	p, ok := s.static[sha256.Sum256([]byte(token))]
+	return p, ok
+}
+
+// bearerToken returns the token of the one Authorization header.
+func bearerToken(values []string) (string, bool) {
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	token = strings.TrimLeft(token, " ")
+	return token, ok && token != "" && strings.EqualFold(scheme, "Bearer")
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package identity
+
+import "slices"
+
+// Kind tells how a principal proved who it is.
+type Kind uint8
+
+// The kinds of principal. More follow with external issuers and certificates.
+const (
+	KindAnonymous Kind = iota
+	KindService        // a built-in service account
+)
+
+// String is the word that logs and audit records use.
+func (k Kind) String() string {
+	if k == KindService {
+		return "service"
+	}
+	return "anonymous"
+}
+
+// Access is what a principal may do in a warehouse. Higher includes lower.
+type Access uint8
+
+// The levels of access.
+const (
+	AccessNone Access = iota // the warehouse does not exist for the principal
+	AccessRead
+	AccessWrite
+)
+
+// String is the word that the configuration uses.
+func (a Access) String() string {
+	switch a {
+	case AccessRead:
+		return "read"
+	case AccessWrite:
+		return "write"
+	}
+	return "none"
+}
+
+// AnyWarehouse in a [Grant] stands for every warehouse.
+const AnyWarehouse = "*"
+
+// Grant gives access to one warehouse or to all.
+type Grant struct {
+	Warehouse string // a name, or AnyWarehouse
+	Access    Access
+}
+
+// Principal is who calls. The zero Principal is nobody and may do nothing.
+// Principals share their slices; nobody changes them.
+type Principal struct {
+	// ID is stable over tokens and restarts and names the principal in
+	// records: "account:" and the client id.
+	ID      string
+	Subject string // the token's subject
+	Kind    Kind
+	// Actor is the ID of who acts on the principal's behalf; "" when the
+	// principal calls by itself.
+	Actor  string
+	Grants []Grant
+	// actorGrants bound Grants when there is an actor.
+	actorGrants []Grant
+	// signOnly is set when the token's scope is for the signer alone.
+	signOnly bool
+}
+
+// Access returns what p may do in a warehouse: the most that any grant gives,
+// and, with an actor, no more than the actor has itself. A token for the
+// signer alone gives no access to the catalog.
+func (p Principal) Access(warehouse string) Access {
+	if p.signOnly {
+		return AccessNone
+	}
+	a := accessOf(p.Grants, warehouse)
+	if p.Actor != "" {
+		a = min(a, accessOf(p.actorGrants, warehouse))
+	}
+	return a
+}
+
+func accessOf(grants []Grant, warehouse string) Access {
+	a := AccessNone
+	for _, g := range grants {
+		if g.Warehouse == warehouse || g.Warehouse == AnyWarehouse {
+			a = max(a, g.Access)
+		}
+	}
+	return a
+}
+
+// Account is a built-in service account.
+type Account struct {
+	ClientID string
+	// Secrets are at most two argon2id hashes in PHC form, so that a secret
+	// can be replaced while the old one still works.
+	Secrets []Hash
+	Grants  []Grant
+	// ActFor names the clients on whose behalf the account may exchange their
+	// tokens; AnyWarehouse's sign, "*", stands for every client.
+	ActFor []string
+}
+
+// principalID names a built-in account in records.
+func principalID(clientID string) string { return "account:" + clientID }
+
+func (a *Account) mayActFor(clientID string) bool {
+	return slices.Contains(a.ActFor, clientID) || slices.Contains(a.ActFor, "*")
+}
