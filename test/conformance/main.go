@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -41,9 +42,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	var target suite.Target
 	flags.StringVar(&target.URI, "uri", "", "base `URI` of the catalog, to which /v1/config is appended (required)")
-	flags.StringVar(&target.Token, "token", os.Getenv("CONFORMANCE_TOKEN"), "bearer `token`; also from CONFORMANCE_TOKEN")
-	flags.StringVar(&target.Token2, "token2", os.Getenv("CONFORMANCE_TOKEN2"), "`token` of a second principal without rights on what the first makes; also from CONFORMANCE_TOKEN2")
-	flags.StringVar(&target.Credential, "credential", os.Getenv("CONFORMANCE_CREDENTIAL"), "`id:secret` for the oauth/tokens cases; also from CONFORMANCE_CREDENTIAL")
+	flags.StringVar(&target.Token, "token", "", "bearer `token`; also from CONFORMANCE_TOKEN")
+	flags.StringVar(&target.Token2, "token2", "", "`token` of a second principal without rights on what the first makes; also from CONFORMANCE_TOKEN2")
+	flags.StringVar(&target.Credential, "credential", "", "`id:secret` for the oauth/tokens cases; also from CONFORMANCE_CREDENTIAL")
 	flags.StringVar(&target.Warehouse, "warehouse", "", "`name` of the warehouse, as in /v1/config?warehouse=")
 	only := flags.String("only", "", "run only the cases whose id matches this regular `expression`")
 	parallel := flags.Int("parallel", 1, "how many cases run at once")
@@ -56,6 +57,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return exitCannot
 	}
+	// Not as defaults of the flags: -help would print them.
+	target.Token = cmp.Or(target.Token, os.Getenv("CONFORMANCE_TOKEN"))
+	target.Token2 = cmp.Or(target.Token2, os.Getenv("CONFORMANCE_TOKEN2"))
+	target.Credential = cmp.Or(target.Credential, os.Getenv("CONFORMANCE_CREDENTIAL"))
 	fail := func(format string, a ...any) int {
 		fmt.Fprintf(stderr, "conformance: "+format+"\n", a...)
 		return exitCannot
