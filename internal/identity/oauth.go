@@ -324,12 +324,15 @@ func (s *Service) clientCredentialsGrant(r *http.Request, form map[string]string
 	if granted == scopeNone {
 		text = "catalog"
 	}
-	now := s.cfg.Now()
-	issued := claims{Subject: account.ClientID, Scope: text}
-	if s.cfg.MaxSession > 0 {
-		issued.NotAfter = now.Add(s.cfg.MaxSession).Unix()
+	return s.issue(r, claims{Subject: account.ClientID, Scope: text, NotAfter: s.sessionEnd()}, grantClientCredentials)
+}
+
+// sessionEnd is when a session that begins now ends; 0 means never.
+func (s *Service) sessionEnd() int64 {
+	if s.cfg.MaxSession <= 0 {
+		return 0
 	}
-	return s.issue(r, issued, now, grantClientCredentials)
+	return s.cfg.Now().Add(s.cfg.MaxSession).Unix()
 }
 
 // exchangeGrant renews the subject token, or makes one with which an actor
@@ -355,17 +358,14 @@ func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c clien
 		}
 	}
 	subject, err := s.checkedClaims(form["subject_token"])
-	switch {
-	case err == nil:
-	case errors.Is(err, errExpired) && account != nil && subject.Actor == nil && subject.Subject == account.ClientID:
-		// Java renews an expired token so, with its client secret: as good as
-		// the client credentials grant.
-		subject.NotAfter = 0
-		if s.cfg.MaxSession > 0 {
-			subject.NotAfter = s.cfg.Now().Add(s.cfg.MaxSession).Unix()
-		}
-	default:
+	// Java renews an expired token so, with its client secret: as good as the
+	// client credentials grant, and the start of a new session.
+	renewed := account != nil && subject != nil && subject.Actor == nil && subject.Subject == account.ClientID
+	if err != nil && !(errors.Is(err, errExpired) && renewed) {
 		return nil, s.invalidToken(r, "subject_token", err)
+	}
+	if renewed {
+		subject.NotAfter = s.sessionEnd()
 	}
 	if account != nil && account.ClientID != subject.Subject {
 		return nil, &oauthError{
@@ -387,7 +387,7 @@ func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c clien
 	if err := narrowScope(&issued, form); err != nil {
 		return nil, err
 	}
-	return s.issue(r, issued, s.cfg.Now(), grantTokenExchange)
+	return s.issue(r, issued, grantTokenExchange)
 }
 
 func checkTokenTypes(form map[string]string) error {
@@ -488,7 +488,8 @@ func requestedScope(form map[string]string) (scope, string, error) {
 }
 
 // issue signs a token and answers with it.
-func (s *Service) issue(r *http.Request, c claims, now time.Time, grant string) (*tokenResponse, error) {
+func (s *Service) issue(r *http.Request, c claims, grant string) (*tokenResponse, error) {
+	now := s.cfg.Now()
 	c.IssuedAt = now.Unix()
 	c.Expires = earliest(now.Add(s.cfg.TokenLifetime).Unix(), c.NotAfter)
 	if c.Expires <= c.IssuedAt {
