@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+var example = Record{
+	Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), RequestID: "r-1", Principal: "account:alice", Actor: "account:engine",
+	Address: netip.MustParseAddr("192.0.2.1"), Operation: "loadTable", Warehouse: "sales", Resource: "a.b.t", Status: 200,
+}
+
+// lines decodes a log.
+func lines(t *testing.T, raw []byte) []map[string]any {
+	t.Helper()
+	var all []map[string]any
+	for s := bufio.NewScanner(bytes.NewReader(raw)); s.Scan(); {
+		var m map[string]any
+		if err := json.Unmarshal(s.Bytes(), &m); err != nil {
+			t.Fatalf("%s: %v", s.Bytes(), err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func TestRecordsAreLines(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "reads.log")
+	l, err := OpenFile(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostile := Record{Time: example.Time, Resource: "a\"\\\n\u2028\x00\xff\u00e9", Status: 404}
+	for _, r := range []Record{example, hostile} {
+		if err := l.Append(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := lines(t, raw)
+	if len(got) != 2 {
+		t.Fatalf("%d lines:\n%s", len(got), raw)
+	}
+	want := `map[actor:account:engine address:192.0.2.1 operation:loadTable principal:account:alice request_id:r-1 resource:a.b.t status:200 time:2026-01-02T03:04:05.000006Z warehouse:sales]`
+	if fmt.Sprint(got[0]) != want {
+		t.Errorf("got  %v\nwant %s", got[0], want)
+	}
+	if got[1]["resource"] != "a\"\\\n\u2028\x00\ufffd\u00e9" {
+		t.Errorf("resource is %q", got[1]["resource"])
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := l.Append(t.Context(), example); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+}
+
+// gate is a sink that fails, writes short, or blocks as told.
+type gate struct {
+	mu    sync.Mutex
+	fails int
+	block chan struct{}
+	out   bytes.Buffer
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	if g.block != nil {
+		<-g.block
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fails > 0 {
+		g.fails--
+		n, _ := g.out.Write(b[:len(b)/2])
+		return n, errors.New("disk full")
+	}
+	return g.out.Write(b)
+}
+
+func TestFailingSinkLosesNothing(t *testing.T) {
+	t.Parallel()
+	g := &gate{fails: 3}
+	l, err := NewWriter(g, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := l.Append(t.Context(), Record{Status: i + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := lines(t, g.out.Bytes())
+	for i, m := range got {
+		if m["status"] != float64(i+1) {
+			t.Fatalf("line %d is %v", i, m)
+		}
+	}
+	if _, written, refused := l.Stats(); len(got) != 100 || written != 100 || refused != 0 {
+		t.Errorf("%d lines, %d written, %d refused", len(got), written, refused)
+	}
+}
+
+func TestFullQueueRefuses(t *testing.T) {
+	t.Parallel()
+	g := &gate{block: make(chan struct{})}
+	l, err := NewWriter(g, Options{Capacity: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := 0
+	for range 100 {
+		err := l.Append(t.Context(), Record{Status: taken})
+		if err == nil {
+			taken++
+		} else if !errors.Is(err, ErrFull) {
+			t.Fatal(err)
+		}
+	}
+	if taken < 2 || taken > 50 {
+		t.Fatalf("%d of 100 taken with a queue of 2", taken)
+	}
+	close(g.block)
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(t, g.out.Bytes()); len(got) != taken {
+		t.Errorf("%d taken, %d written", taken, len(got))
+	}
+}
+
+func TestWaitingQueue(t *testing.T) {
+	t.Parallel()
+	g := &gate{block: make(chan struct{})}
+	l, err := NewWriter(g, Options{Capacity: 1, Wait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for err == nil {
+		err = l.Append(ctx, example)
+	}
+	if !errors.Is(err, ErrFull) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := l.Append(t.Context(), example); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(g.block)
+	wg.Wait()
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseGivesUp(t *testing.T) {
+	t.Parallel()
+	g := &gate{fails: 1 << 30}
+	l, err := NewWriter(g, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if err := l.Append(t.Context(), example); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), "10 audit records could not be written") {
+		t.Errorf("Close with a dead sink: %v", err)
+	}
+}
+
+func TestReopen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "reads.log")
+	l, err := OpenFile(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendOne := func() {
+		if err := l.Append(t.Context(), example); err != nil {
+			t.Fatal(err)
+		}
+		for waiting, written, _ := l.Stats(); waiting > 0 || written == 0; waiting, written, _ = l.Stats() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	appendOne()
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	appendOne()
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, path + ".1"} {
+		raw, err := os.ReadFile(name)
+		if err != nil || len(lines(t, raw)) != 1 {
+			t.Errorf("%s: %q, %v", name, raw, err)
+		}
+	}
+	if _, err := OpenFile(filepath.Join(dir, "none", "x"), Options{}); err == nil {
+		t.Error("a directory that is not there opens")
+	}
+}
+
+func FuzzAppendString(f *testing.F) {
+	f.Add("a\"\\\n\u2028\x7f\xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		raw := appendString(nil, s)
+		var back string
+		if err := json.Unmarshal(raw, &back); err != nil || back != strings.ToValidUTF8(s, "\ufffd") && utf8.ValidString(s) {
+			t.Errorf("%q became %s: %v", s, raw, err)
+		}
+		if bytes.ContainsAny(raw, "\n\r") {
+			t.Errorf("%q breaks its line", s)
+		}
+	})
+}
+
+func BenchmarkAppend(b *testing.B) {
+	l, err := NewWriter(io.Discard, Options{Capacity: 1 << 16, Wait: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := l.Append(b.Context(), example); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+}
