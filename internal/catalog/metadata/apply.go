@@ -1145,30 +1145,28 @@ func (t *draft) checkLog() error {
 }
 
 // keptLog returns the log after snapshots were removed: which entries of the
-// base stay, and which of this commit.
+// base stay, and which of this commit. What came before a gap goes: it would
+// claim to have been current during it.
 func (t *draft) keptLog() (items []item, added []logEntry) {
-	c, ok := t.base.value("snapshot-log")
-	if ok {
+	keepFrom := 0
+	if c, ok := t.base.value("snapshot-log"); ok {
 		for c.array(); c.element(); {
 			start := c.at()
 			e := readLogEntry(c)
 			items = append(items, item{at: c.since(start)})
 			if !t.hasSnapshot(e.snapshot) {
-				// What came before a gap would claim to have been current during it.
-				for i := range items {
-					items[i].drop = true
-				}
+				keepFrom = len(items)
 			}
 		}
 	}
 	for _, e := range t.addedLog {
 		added = append(added, e)
 		if !t.hasSnapshot(e.snapshot) {
-			for i := range items {
-				items[i].drop = true
-			}
-			added = nil
+			keepFrom, added = len(items), nil
 		}
+	}
+	for i := range items[:keepFrom] {
+		items[i].drop = true
 	}
 	return items, added
 }

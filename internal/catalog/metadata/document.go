@@ -283,7 +283,7 @@ func (d *Document) ManifestList(id int64) string {
 		return ""
 	}
 	c := newCursor(d.snapshots[i].at.of(d.raw), d.limits.MaxDepth)
-	return readSnapshot(c, false).manifestList
+	return readSnapshot(c, true).manifestList
 }
 
 // MetadataLog returns the earlier metadata files, oldest first.
@@ -415,33 +415,32 @@ func readList[T any](c *cursor, read func(*cursor) T) []T {
 // tag names, for loads with snapshots=refs; all else is untouched. The caller
 // must not change the result.
 func (d *Document) RefsOnly() []byte {
-	keep := make([]bool, len(d.snapshots))
-	kept := 0
-	mark := func(id int64) {
-		if i := d.find(id); i >= 0 && !keep[i] {
-			keep[i] = true
-			kept++
-		}
-	}
+	var keep []int // positions
 	for _, r := range d.refList() {
-		mark(r.SnapshotID)
+		keep = append(keep, d.find(r.SnapshotID))
 	}
 	if d.hasCurrent {
-		mark(d.current)
+		keep = append(keep, d.find(d.current))
 	}
-	m := d.member("snapshots")
-	if m == nil || kept == len(d.snapshots) {
+	slices.Sort(keep)
+	keep = slices.Compact(keep)
+	if len(keep) == len(d.snapshots) {
 		return d.raw
 	}
-	items := make([]item, len(d.snapshots))
-	for i, s := range d.snapshots {
-		items[i] = item{at: s.at, drop: !keep[i]}
+	first, last := d.snapshots[0].at.start, d.snapshots[len(d.snapshots)-1].at.end
+	size := len(d.raw) - int(last-first)
+	for _, i := range keep {
+		size += int(d.snapshots[i].at.end-d.snapshots[i].at.start) + 1
 	}
-	r := rewrite(d.raw, m.val, items, nil)
-	out := make([]byte, 0, len(d.raw)-int(m.val.end-m.val.start)+r.size)
-	out = append(out, d.raw[:m.val.start]...)
-	out = r.appendTo(out, d.raw)
-	return append(out, d.raw[m.val.end:]...)
+	out := make([]byte, 0, size)
+	out = append(out, d.raw[:first]...)
+	for n, i := range keep {
+		if n > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, d.snapshots[i].at.of(d.raw)...)
+	}
+	return append(out, d.raw[last:]...)
 }
 
 // Locations yields every location in the document with its JSON path: the
