@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+// Package config is catalogd's configuration: one YAML file, overridden by
+// environment variables.
+//
+// The [Config] type is the one description of it: keys, defaults, allowed
+// values and their documentation are its fields and their tags, from which
+// reading, the JSON Schema ([Schema]) and the reference in
+// docs/configuration.md are made.
+//
+// Invariants:
+//
+//   - An unknown key is an error, with its line and what may have been meant.
+//   - All problems are reported at once, each with file, line and column.
+//   - A secret is named by the file or environment variable that holds it. A
+//     literal secret is refused and not repeated in the message.
+package config
+
+import (
+	"time"
+
+	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/secret"
+)
+
+// Tags of the fields below: config is the key; doc is its documentation;
+// default, enum, min and max are what they say; required marks keys that must
+// be there when their section is.
+
+// Config is the whole configuration.
+type Config struct {
+	PublicURI   string      `config:"public_uri" doc:"URI under which clients reach the catalog. It is the issuer of tokens unless tokens.issuer is set."`
+	Listeners   Listeners   `config:"listeners" doc:"Where the server listens."`
+	Store       Store       `config:"store" required:"true" doc:"Where the catalog's state is kept: exactly one of sqlite and postgres."`
+	Warehouses  []Warehouse `config:"warehouses" required:"true" doc:"The warehouses that are served."`
+	Accounts    []Account   `config:"accounts" doc:"Built-in service accounts."`
+	Tokens      Tokens      `config:"tokens" doc:"Access tokens that the catalog signs itself."`
+	Limits      Limits      `config:"limits" doc:"Bounds on what clients may use up."`
+	Cache       Cache       `config:"cache" doc:"Memory for what is read again and again."`
+	Audit       Audit       `config:"audit" doc:"The log of what is read. Changes are audited in the store."`
+	Logging     Logging     `config:"logging" doc:"Logs, on stderr."`
+	Telemetry   Telemetry   `config:"telemetry" doc:"Traces and metrics."`
+	Drain       Drain       `config:"drain" doc:"What happens on SIGTERM. A second signal ends the server at once."`
+	Maintenance Maintenance `config:"maintenance" doc:"Background work: purges, expiry."`
+}
+
+// Listeners are where the server listens.
+type Listeners struct {
+	Catalog Listener        `config:"catalog" doc:"The protocol, and /health/live and /health/ready."`
+	Metrics MetricsListener `config:"metrics" doc:"/metrics and health, without authentication: keep it off networks that clients reach."`
+}
+
+// Listener is the catalog's listener.
+type Listener struct {
+	Address  string `config:"address" default:"127.0.0.1:8181" doc:"host:port. Off loopback it needs tls, or insecure."`
+	Insecure bool   `config:"insecure" default:"false" doc:"Serve plain HTTP off loopback, tokens and all: for a proxy on the same host or pod that terminates TLS."`
+	TLS      *TLS   `config:"tls" doc:"Serve HTTPS."`
+}
+
+// MetricsListener is a Listener with its own default.
+type MetricsListener struct {
+	Address  string `config:"address" default:"127.0.0.1:8182" doc:"host:port; an empty string switches it off."`
+	Insecure bool   `config:"insecure" default:"false" doc:"Serve plain HTTP off loopback."`
+	TLS      *TLS   `config:"tls" doc:"Serve HTTPS."`
+}
+
+// TLS is the server's side of TLS.
+type TLS struct {
+	Cert       string `config:"cert" required:"true" doc:"PEM file with the certificate and its chain. Read again when it changes, and on SIGHUP."`
+	Key        string `config:"key" required:"true" doc:"PEM file with the private key."`
+	ClientCA   string `config:"client_ca" doc:"PEM file of authorities; clients must then show a certificate of one of them."`
+	MinVersion string `config:"min_version" default:"1.2" enum:"1.2,1.3" doc:"Oldest version of TLS."`
+}
+
+// Store says where the state is kept.
+type Store struct {
+	SQLite      *SQLite   `config:"sqlite" doc:"An embedded database, for one server."`
+	Postgres    *Postgres `config:"postgres" doc:"PostgreSQL 15 or newer, for any number of servers."`
+	AutoMigrate bool      `config:"auto_migrate" default:"false" doc:"Migrate the schema at start. Otherwise run catalogd migrate, and the server refuses to start on an older schema."`
+}
+
+// SQLite is the embedded database.
+type SQLite struct {
+	Path string `config:"path" required:"true" doc:"The database's file; -wal, -shm and -lock lie beside it."`
+}
+
+// Postgres is PostgreSQL.
+type Postgres struct {
+	DSN            Secret `config:"dsn" required:"true" doc:"Connection string, URI or key=value."`
+	MaxConnections int    `config:"max_connections" default:"16" min:"2" max:"1000" doc:"Most connections of this server."`
+}
+
+// Warehouse is one warehouse.
+type Warehouse struct {
+	Name                string            `config:"name" required:"true" doc:"Name, which is also the prefix in the protocol's paths: letters, digits and . _ -"`
+	Storage             Storage           `config:"storage" required:"true" doc:"Where files lie and how the server reaches them."`
+	SoftDelete          time.Duration     `config:"soft_delete" default:"0s" doc:"How long dropped tables and views can be restored; 0s drops for good."`
+	ProtectByDefault    bool              `config:"protect_by_default" default:"false" doc:"New tables and views cannot be dropped until they are unprotected."`
+	IdempotencyLifetime time.Duration     `config:"idempotency_lifetime" default:"24h" doc:"How long an Idempotency-Key is remembered."`
+	ClientConfig        map[string]string `config:"client_config" doc:"Settings that clients are told when they load a table, over those that follow from storage (s3.endpoint, client.region, …). No secrets."`
+}
+
+// Storage is a warehouse's storage profile.
+type Storage struct {
+	Type         string   `config:"type" required:"true" enum:"file,s3,gcs,azure" doc:"Kind of store."`
+	Root         string   `config:"root" required:"true" doc:"Location under which the catalog places tables: file:///…, s3://bucket/…, gs://bucket/…, abfss://container@account.dfs.core.windows.net/…"`
+	AllowedRoots []string `config:"allowed_roots" doc:"Further locations where clients may place tables."`
+	S3           *S3      `config:"s3" doc:"With type s3."`
+	GCS          *GCS     `config:"gcs" doc:"With type gcs."`
+	Azure        *Azure   `config:"azure" doc:"With type azure."`
+}
+
+// S3 is Amazon S3 or a compatible store.
+type S3 struct {
+	Endpoint        string `config:"endpoint" doc:"URL of a compatible store; absent for Amazon."`
+	Region          string `config:"region" required:"true" doc:"Region; any for a store that has none."`
+	PathStyle       bool   `config:"path_style" default:"false" doc:"Bucket in the path instead of the host name."`
+	AccessKeyID     string `config:"access_key_id" required:"true" doc:"Access key id."`
+	SecretAccessKey Secret `config:"secret_access_key" required:"true" doc:"Secret access key."`
+	SessionToken    Secret `config:"session_token" doc:"Session token, with temporary keys."`
+}
+
+// GCS is Google Cloud Storage.
+type GCS struct {
+	Credentials Secret `config:"credentials" doc:"JSON key of a service account; absent means anonymous."`
+	Endpoint    string `config:"endpoint" doc:"URL of an emulator."`
+}
+
+// Azure is Azure Blob Storage.
+type Azure struct {
+	Account    string `config:"account" required:"true" doc:"Storage account."`
+	AccountKey Secret `config:"account_key" required:"true" doc:"Shared key of the account."`
+	Endpoint   string `config:"endpoint" doc:"URL of an emulator."`
+}
+
+// Account is a built-in service account.
+type Account struct {
+	ClientID string   `config:"client_id" required:"true" doc:"Client id: 1 to 128 of A-Z a-z 0-9 . _ ~ @ -"`
+	Secrets  []Hash   `config:"secrets" required:"true" doc:"One or two argon2id hashes (catalogd hash-secret), so that a secret can be replaced while the old one still works: {file: …}, {env: …} or {hash: …}."`
+	Grants   []Grant  `config:"grants" doc:"What the account may do."`
+	ActFor   []string `config:"act_for" doc:"Clients on whose behalf the account may exchange their tokens (RFC 8693); \"*\" for every client."`
+}
+
+// Grant is access to warehouses.
+type Grant struct {
+	Warehouse string `config:"warehouse" required:"true" doc:"Name of a warehouse, or \"*\" for every one."`
+	Access    string `config:"access" required:"true" enum:"read,write" doc:"write includes read."`
+}
+
+// Tokens are the catalog's own access tokens.
+type Tokens struct {
+	SigningKey    Secret        `config:"signing_key" doc:"Ed25519 private key: PKCS#8 PEM (openssl genpkey -algorithm ed25519) or base64 of a 32-byte seed. The same for all servers of a deployment."`
+	PreviousKeys  []Secret      `config:"previous_keys" doc:"Keys whose tokens are still accepted, private or public, while signing_key is replaced."`
+	Issuer        string        `config:"issuer" doc:"iss and aud of tokens; public_uri or \"sluice\" when absent."`
+	Lifetime      time.Duration `config:"lifetime" default:"1h" min:"1m" max:"24h" doc:"How long a token is valid."`
+	MaxSession    time.Duration `config:"max_session" default:"0s" doc:"How long a token can be renewed without the client secret; 0s is without bound."`
+	OAuthEndpoint bool          `config:"oauth_endpoint" default:"false" doc:"Serve the protocol's deprecated POST /v1/oauth/tokens, where accounts get their tokens."`
+}
+
+// Limits bound what clients may use up.
+type Limits struct {
+	BodyBytes         Bytes         `config:"body_bytes" default:"64MiB" min:"64KiB" doc:"Largest request body, also after inflation."`
+	HeaderBytes       Bytes         `config:"header_bytes" default:"64KiB" min:"4KiB" doc:"Largest request headers."`
+	ReadHeaderTimeout time.Duration `config:"read_header_timeout" default:"10s" min:"100ms" doc:"Time for a request's headers to arrive."`
+	ReadTimeout       time.Duration `config:"read_timeout" default:"2m" min:"1s" doc:"Time for a whole request to arrive."`
+	WriteTimeout      time.Duration `config:"write_timeout" default:"5m" min:"1s" doc:"Time from the headers to the end of the answer."`
+	IdleTimeout       time.Duration `config:"idle_timeout" default:"3m" min:"1s" doc:"Time a connection may be idle."`
+	TrustedProxies    []string      `config:"trusted_proxies" doc:"CIDRs of proxies whose X-Forwarded-For is believed, for throttling and audit."`
+	Failures          Failures      `config:"failures" doc:"Failing authentications that are let through before the answer is 429."`
+}
+
+// Failures bound failing authentications.
+type Failures struct {
+	Window     time.Duration `config:"window" default:"1m" min:"1s" doc:"The time that the counts below are for."`
+	PerClient  int           `config:"per_client" default:"10" min:"1" doc:"Wrong secrets of one client id from one address."`
+	PerAddress int           `config:"per_address" default:"100" min:"1" doc:"Wrong secrets from one address (IPv6: /64)."`
+	Tokens     int           `config:"tokens" default:"600" min:"1" doc:"Invalid bearer tokens from one address. Valid ones are never refused for them."`
+}
+
+// Cache is memory for metadata.
+type Cache struct {
+	MetadataBytes Bytes `config:"metadata_bytes" default:"256MiB" min:"1MiB" doc:"Table and view metadata kept in memory."`
+}
+
+// Audit is the log of reads.
+type Audit struct {
+	Reads  string `config:"reads" default:"stderr" doc:"Where reads are recorded, one JSON object a line: stderr, off, or a file (opened anew on SIGHUP)."`
+	Queue  int    `config:"queue" default:"8192" min:"1" max:"1048576" doc:"Records that may wait to be written."`
+	OnFull string `config:"on_full" default:"refuse" enum:"refuse,wait" doc:"When the queue is full: refuse answers 503, wait makes the request wait. A record is never dropped."`
+}
+
+// Logging is the log on stderr.
+type Logging struct {
+	Level  string `config:"level" default:"info" enum:"debug,info,warn,error" doc:"Least level that is written."`
+	Format string `config:"format" default:"json" enum:"json,text" doc:"Format of lines."`
+}
+
+// Telemetry is traces and metrics.
+type Telemetry struct {
+	OTLPEndpoint   string            `config:"otlp_endpoint" doc:"OTLP/HTTP base URL for traces, such as http://127.0.0.1:4318; absent switches tracing off."`
+	OTLPHeaders    map[string]Secret `config:"otlp_headers" doc:"Headers sent to it."`
+	SampleRatio    float64           `config:"sample_ratio" default:"0.01" min:"0" max:"1" doc:"Share of traces that begin here and are kept. A caller's decision is followed."`
+	ServiceName    string            `config:"service_name" default:"catalogd" doc:"service.name of traces."`
+	ReportsByTable bool              `config:"reports_by_table" default:"false" doc:"Label the metrics made of clients' scan and commit reports with the table's name."`
+}
+
+// Drain is what happens on SIGTERM.
+type Drain struct {
+	Delay time.Duration `config:"delay" default:"0s" doc:"Time between /health/ready turning 503 and no more connections being accepted, for load balancers to notice."`
+	Limit time.Duration `config:"limit" default:"30s" min:"1s" doc:"Time for requests to finish."`
+}
+
+// Maintenance is background work.
+type Maintenance struct {
+	Interval    time.Duration `config:"interval" default:"30s" min:"1s" doc:"Pause between rounds."`
+	KeepReports time.Duration `config:"keep_reports" default:"30d" min:"1h" doc:"How long clients' metrics reports are kept."`
+	KeepEvents  time.Duration `config:"keep_events" default:"7d" min:"1h" doc:"How long change events are kept."`
+}
+
+// Bytes is a size: "64MiB", "1GiB", "512KiB" or a number of bytes.
+type Bytes int64
+
+// Secret is a secret by reference: {file: PATH} or {env: NAME}.
+type Secret struct {
+	File, Env string
+	Value     secret.Value // what was found there
+}
+
+// Hash is an argon2id hash by reference or, since it is not a secret itself,
+// in place: {file: PATH}, {env: NAME} or {hash: PHC}.
+type Hash struct {
+	File, Env string
+	Value     identity.Hash
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/objstore"
+)
+
+// validate checks what no single key can tell.
+func (l *loader) validate(c *Config) {
+	l.validatePublicURI(c.PublicURI)
+	l.validateListener("listeners.catalog", c.Listeners.Catalog)
+	if c.Listeners.Metrics.Address != "" {
+		l.validateListener("listeners.metrics", Listener(c.Listeners.Metrics))
+		if c.Listeners.Metrics.Address == c.Listeners.Catalog.Address && !strings.HasSuffix(c.Listeners.Catalog.Address, ":0") {
+			l.wrong("listeners.metrics.address", "is the catalog's too")
+		}
+	}
+	switch {
+	case c.Store.SQLite == nil && c.Store.Postgres == nil:
+		l.wrong("store", "give one of sqlite and postgres")
+	case c.Store.SQLite != nil && c.Store.Postgres != nil:
+		l.wrong("store", "give only one of sqlite and postgres")
+	}
+	l.validateWarehouses(c.Warehouses)
+	l.validateAccounts(c)
+	l.validateTokens(c)
+	for i, p := range c.Limits.TrustedProxies {
+		if _, err := netip.ParsePrefix(p); err != nil {
+			l.wrong(fmt.Sprintf("limits.trusted_proxies[%d]", i), "%q is no CIDR such as 10.0.0.0/8", clip(p))
+		}
+	}
+	if c.Audit.Reads == "" {
+		l.wrong("audit.reads", "say stderr, off, or a file")
+	}
+	if e := c.Telemetry.OTLPEndpoint; e != "" && !isHTTPURL(e) {
+		l.wrong("telemetry.otlp_endpoint", "must be a URL such as http://127.0.0.1:4318, without user info")
+	}
+}
+
+func isHTTPURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+func (l *loader) validatePublicURI(s string) {
+	if s != "" && !isHTTPURL(s) {
+		l.wrong("public_uri", "must be an http or https URL without user info, query and fragment")
+	}
+}
+
+func (l *loader) validateListener(key string, listener Listener) {
+	host, port, err := net.SplitHostPort(listener.Address)
+	if err != nil || port == "" {
+		l.wrong(key+".address", "%q is not host:port", clip(listener.Address))
+		return
+	}
+	switch {
+	case listener.TLS != nil && listener.Insecure:
+		l.wrong(key+".insecure", "is true, but tls is configured; remove one of them")
+	case listener.TLS == nil && !listener.Insecure && !IsLoopback(host):
+		l.wrong(key+".address", "%s is not on loopback: tokens would cross the network in plain text. Configure %s.tls, or say %s.insecure: true if something else protects the connection", clip(listener.Address), key, key)
+	}
+}
+
+// IsLoopback reports whether a listener's host is reachable from this machine
+// alone.
+func IsLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}
+
+var warehouseForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func (l *loader) validateWarehouses(list []Warehouse) {
+	names := map[string]bool{}
+	// roots are the locations of the warehouses before, with the key that
+	// said each.
+	type root struct {
+		location  objstore.Location
+		endpoint  string
+		warehouse int
+		key       string
+	}
+	var roots []root
+	for i, w := range list {
+		key := fmt.Sprintf("warehouses[%d]", i)
+		switch {
+		case !warehouseForm.MatchString(w.Name):
+			l.wrong(key+".name", "%q must begin with a letter or digit and hold only letters, digits and . _ -", clip(w.Name))
+		case names[w.Name]:
+			l.wrong(key+".name", "there are two warehouses %q", w.Name)
+		}
+		names[w.Name] = true
+		l.validateStorage(key+".storage", w.Storage)
+		for name := range w.ClientConfig {
+			if word := secretWord(name); word != "" {
+				l.wrong(key+".client_config."+name, "looks like a secret (%q); whatever stands here is sent to every client", word)
+			}
+		}
+		for j, s := range append([]string{w.Storage.Root}, w.Storage.AllowedRoots...) {
+			where := key + ".storage.root"
+			if j > 0 {
+				where = fmt.Sprintf("%s.storage.allowed_roots[%d]", key, j-1)
+			}
+			location, err := objstore.ParseLocation(s)
+			if err != nil {
+				l.wrong(where, "%v", err)
+				continue
+			}
+			if want := schemes[w.Storage.Type]; want != nil && !want[location.Scheme] {
+				l.wrong(where, "%s is no location of a store of type %s", location, w.Storage.Type)
+			}
+			r := root{location: location, warehouse: i, key: where}
+			if w.Storage.S3 != nil {
+				r.endpoint = w.Storage.S3.Endpoint
+			}
+			for _, o := range roots {
+				if o.warehouse != i && o.endpoint == r.endpoint && o.location.Overlaps(r.location) {
+					l.wrong(where, "%s overlaps %s of %s; warehouses must not share files", r.location, o.location, o.key)
+				}
+			}
+			roots = append(roots, r)
+		}
+	}
+}
+
+var schemes = map[string]map[string]bool{
+	"file": {"file": true}, "s3": {"s3": true}, "gcs": {"gs": true}, "azure": {"abfss": true, "wasbs": true},
+}
+
+// secretWord returns the part of a client setting's name that says it holds a
+// secret.
+func secretWord(name string) string {
+	lower := strings.ToLower(name)
+	for _, word := range []string{"secret", "token", "password", "credential", "access-key", "account-key", "connection-string", "sas"} {
+		if strings.Contains(lower, word) {
+			return word
+		}
+	}
+	return ""
+}
+
+func (l *loader) validateStorage(key string, s Storage) {
+	for _, section := range []struct {
+		kind     string
+		there    bool
+		required bool
+	}{{"s3", s.S3 != nil, true}, {"gcs", s.GCS != nil, false}, {"azure", s.Azure != nil, true}} {
+		switch {
+		case section.there && s.Type != section.kind:
+			l.wrong(key+"."+section.kind, "does not belong to a store of type %s", s.Type)
+		case !section.there && s.Type == section.kind && section.required:
+			l.wrong(key+"."+section.kind, "is required for a store of type %s", s.Type)
+		}
+	}
+	for name, endpoint := range map[string]string{
+		"s3": fieldOr(s.S3, func(p *S3) string { return p.Endpoint }), "gcs": fieldOr(s.GCS, func(p *GCS) string { return p.Endpoint }),
+		"azure": fieldOr(s.Azure, func(p *Azure) string { return p.Endpoint }),
+	} {
+		if endpoint != "" && !isHTTPURL(endpoint) {
+			l.wrong(key+"."+name+".endpoint", "must be an http or https URL")
+		}
+	}
+}
+
+func fieldOr[T any](p *T, get func(*T) string) string {
+	if p == nil {
+		return ""
+	}
+	return get(p)
+}
+
+func (l *loader) validateAccounts(c *Config) {
+	warehouses := make([]string, 0, len(c.Warehouses))
+	for _, w := range c.Warehouses {
+		warehouses = append(warehouses, w.Name)
+	}
+	ids := map[string]bool{}
+	for _, a := range c.Accounts {
+		ids[a.ClientID] = true
+	}
+	seen := map[string]bool{}
+	for i, a := range c.Accounts {
+		key := fmt.Sprintf("accounts[%d]", i)
+		if err := identity.CheckClientID(a.ClientID); err != nil {
+			l.wrong(key+".client_id", "%v", err)
+		} else if seen[a.ClientID] {
+			l.wrong(key+".client_id", "there are two accounts %q", a.ClientID)
+		}
+		seen[a.ClientID] = true
+		if n := len(a.Secrets); n > identity.MaxSecrets {
+			l.wrong(key+".secrets", "%d secrets are given; at most %d can be valid at once", n, identity.MaxSecrets)
+		}
+		for j, g := range a.Grants {
+			if g.Warehouse != identity.AnyWarehouse && !contains(warehouses, g.Warehouse) {
+				l.wrong(fmt.Sprintf("%s.grants[%d].warehouse", key, j), "there is no warehouse %q%s", clip(g.Warehouse), didYouMean(g.Warehouse, warehouses))
+			}
+		}
+		for j, subject := range a.ActFor {
+			if subject != "*" && !ids[subject] {
+				l.wrong(fmt.Sprintf("%s.act_for[%d]", key, j), "there is no account %q", clip(subject))
+			}
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, one := range list {
+		if one == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *loader) validateTokens(c *Config) {
+	t := c.Tokens
+	switch {
+	case t.SigningKey.Value.Empty() && t.OAuthEndpoint:
+		l.wrong("tokens.signing_key", "is required with tokens.oauth_endpoint: %s", `make one with "openssl genpkey -algorithm ed25519"`)
+	case t.SigningKey.Value.Empty():
+		l.wrong("tokens", "nobody could authenticate: set tokens.oauth_endpoint: true and tokens.signing_key, so that accounts can get tokens (or give the signing_key of the server where they do)")
+	default:
+		if _, err := identity.ParseSigningKey(t.SigningKey.Value); err != nil {
+			l.wrong("tokens.signing_key", "%v", err)
+		}
+	}
+	for i, k := range t.PreviousKeys {
+		if _, err := identity.ParseVerifyKey(k.Value); err != nil {
+			l.wrong(fmt.Sprintf("tokens.previous_keys[%d]", i), "%v", err)
+		}
+	}
+	if len(c.Accounts) == 0 {
+		l.wrong("accounts", "nobody could authenticate: give at least one account")
+	}
+}
