@@ -191,7 +191,9 @@ func (w *renderer) history() {
 		w.setInt("next-row-id", w.nextRow != b.nextRow || w.lacks("next-row-id"), w.nextRow)
 	}
 	editList(w, "refs", "{}", &w.refs, false)
-	editList(w, "encryption-keys", "[]", &w.encryptionKeys, w.encryptionKeys.touched)
+	if w.encryptionKeys.touched {
+		editList(w, "encryption-keys", "[]", &w.encryptionKeys, false)
+	}
 	if w.creating || len(w.addedSnapshots) > 0 || w.removesSnapshots() {
 		w.snapshotItems = w.oldSnapshots()
 		w.snapshots = w.edit("snapshots", "[]", w.snapshotItems, w.addedRaw)
