@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package rest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/metadata"
+	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/telemetry"
+)
+
+// Warehouse is the operations of one warehouse; *catalog.Warehouse is the
+// implementation.
+type Warehouse interface {
+	Name() string
+	Options() catalog.Options
+	ClientConfig() map[string]string
+
+	CreateNamespace(context.Context, catalog.Mutation, catalog.Namespace, map[string]string) (catalog.NamespaceRecord, error)
+	ListNamespaces(context.Context, catalog.Namespace, catalog.Page) ([]catalog.Namespace, string, error)
+	LoadNamespace(context.Context, catalog.Namespace) (catalog.NamespaceRecord, error)
+	DropNamespace(context.Context, catalog.Mutation, catalog.Namespace) error
+	UpdateNamespaceProperties(context.Context, catalog.Mutation, catalog.Namespace, []string, map[string]string) (catalog.PropertyChanges, error)
+
+	ListTables(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
+	CreateTable(context.Context, catalog.Mutation, catalog.Namespace, catalog.NewTable) (*catalog.Table, error)
+	LookupTable(context.Context, catalog.Ident) (catalog.Object, error)
+	TableMetadata(context.Context, catalog.Object) (*metadata.Document, error)
+	CommitTable(context.Context, catalog.Mutation, catalog.Ident, catalog.Commit) (*catalog.Table, error)
+	CommitTransaction(context.Context, catalog.Mutation, []catalog.TableChange) error
+	DropTable(context.Context, catalog.Mutation, catalog.Ident, bool) error
+	UnregisterTable(context.Context, catalog.Mutation, catalog.Ident) (*catalog.Table, error)
+	RegisterTable(context.Context, catalog.Mutation, catalog.Namespace, string, string, bool) (*catalog.Table, error)
+	RenameTable(context.Context, catalog.Mutation, catalog.Ident, catalog.Ident) error
+
+	ListViews(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
+	CreateView(context.Context, catalog.Mutation, catalog.Namespace, catalog.NewView) (*catalog.View, error)
+	LookupView(context.Context, catalog.Ident) (catalog.Object, error)
+	ViewMetadata(context.Context, catalog.Object) (json.RawMessage, error)
+	ReplaceView(context.Context, catalog.Mutation, catalog.Ident, catalog.ViewCommit) (*catalog.View, error)
+	DropView(context.Context, catalog.Mutation, catalog.Ident) error
+	RenameView(context.Context, catalog.Mutation, catalog.Ident, catalog.Ident) error
+	RegisterView(context.Context, catalog.Mutation, catalog.Namespace, string, string) (*catalog.View, error)
+
+	ListFunctions(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
+	LoadFunction(context.Context, catalog.Ident) (*catalog.Function, error)
+	ReportMetrics(context.Context, catalog.Caller, catalog.Ident, string, json.RawMessage) error
+
+	Replay(context.Context, catalog.Mutation) (*catalog.Replay, error)
+	FinishFailed(context.Context, catalog.Mutation, int, json.RawMessage) error
+}
+
+var _ Warehouse = (*catalog.Warehouse)(nil)
+
+// Config is what the handler is made of. Warehouses and Authenticate are
+// required.
+type Config struct {
+	// Warehouses are all that are served.
+	Warehouses []Warehouse
+	// Authenticate returns who sent a request, or an *identity.Refusal.
+	Authenticate func(*http.Request) (identity.Principal, error)
+	// Tokens serves oauth/tokens; nil: not served and not advertised.
+	Tokens http.Handler
+	// Metrics and Tracer are optional.
+	Metrics *telemetry.Metrics
+	Tracer  *telemetry.Tracer
+	// Audit records a read, or a refused change, before it is answered; an
+	// error turns the answer into a 503. Changes that happen are recorded
+	// with themselves. Optional.
+	Audit  func(context.Context, Access) error
+	Logger *slog.Logger
+	// MaxBodyBytes bounds a request's body, and its inflated form; 64 MiB
+	// when zero.
+	MaxBodyBytes int64
+	// CompressedCacheBytes bounds the cache of compressed answers; 64 MiB
+	// when zero.
+	CompressedCacheBytes int64
+	Now                  func() time.Time
+}
+
+// Access is what the audit log hears of a request.
+type Access struct {
+	Request   *http.Request
+	RequestID string
+	Principal identity.Principal
+	Operation string
+	Warehouse string
+	Resource  string
+	Status    int
+}
+
+// Handler serves the protocol.
+type Handler struct {
+	cfg        Config
+	root       *node
+	warehouses map[string]*served
+	names      []string
+	compressed *otter.Cache[string, []byte]
+	log        *slog.Logger
+}
+
+// served is a warehouse with what answers about it have in common.
+type served struct {
+	Warehouse
+	configJSON []byte // "config" of load answers
+}
+
+const (
+	defaultMaxBody         = 64 << 20
+	defaultCompressedCache = 64 << 20
+)
+
+// New returns the handler of the protocol, for paths that begin with /v1/.
+func New(cfg Config) (*Handler, error) {
+	if cfg.Authenticate == nil || len(cfg.Warehouses) == 0 {
+		return nil, errors.New("rest: warehouses and authentication are required")
+	}
+	if cfg.MaxBodyBytes <= 0 {
+		cfg.MaxBodyBytes = defaultMaxBody
+	}
+	if cfg.CompressedCacheBytes <= 0 {
+		cfg.CompressedCacheBytes = defaultCompressedCache
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	h := &Handler{cfg: cfg, warehouses: map[string]*served{}, log: cfg.Logger}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	for _, w := range cfg.Warehouses {
+		raw, err := json.Marshal(w.ClientConfig())
+		if err != nil {
+			return nil, err
+		}
+		if len(w.ClientConfig()) == 0 {
+			raw = []byte("{}")
+		}
+		h.warehouses[w.Name()] = &served{w, raw}
+		h.names = append(h.names, w.Name())
+	}
+	h.compressed = otter.Must(&otter.Options[string, []byte]{
+		MaximumWeight: uint64(cfg.CompressedCacheBytes),
+		Weigher:       func(key string, b []byte) uint32 { return uint32(min(len(key)+len(b), 1<<32-1)) },
+	})
+	h.root = h.buildRoutes()
+	return h, nil
+}
+
+// call is one request on its way through the handler.
+type call struct {
+	h         *Handler
+	w         http.ResponseWriter
+	r         *http.Request
+	ctx       context.Context
+	route     *route
+	params    params
+	requestID string
+	principal identity.Principal
+	warehouse *served
+	resource  string
+	body      []byte
+	mutation  catalog.Mutation
+	status    int // of the answer, once sent
+}
+
+// ServeHTTP serves one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := h.cfg.Now()
+	c := &call{h: h, w: w, r: r, requestID: requestID(r)}
+	w.Header().Set("X-Request-Id", c.requestID)
+	c.ctx = telemetry.WithRequestID(r.Context(), c.requestID)
+	var routeErr error
+	c.route, c.params, routeErr = h.match(r)
+	ctx, span := h.cfg.Tracer.Request(c.ctx, r, c.route.pattern)
+	c.ctx = ctx
+	if c.route.metrics != nil {
+		c.route.metrics.Begin()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that is compared, by its documentation
+				panic(p)
+			}
+			if h.cfg.Metrics != nil {
+				h.cfg.Metrics.Panicked()
+			}
+			h.log.ErrorContext(c.ctx, "panic", "operation", c.route.operation, "panic", p, "stack", stack())
+			c.fail(catalog.Errorf(catalog.Internal, "Internal error; the logs have more under request id %s", c.requestID))
+		}
+		took := h.cfg.Now().Sub(start)
+		if c.route.metrics != nil {
+			c.route.metrics.End(c.status, took)
+		}
+		telemetry.EndRequest(span, c.status)
+		if h.log.Enabled(c.ctx, slog.LevelDebug) {
+			h.log.DebugContext(c.ctx, "request", "operation", c.route.operation, "method", r.Method, "status", c.status,
+				"principal", c.principal.ID, "took", took)
+		}
+	}()
+	if err := c.serve(routeErr); err != nil {
+		c.fail(err)
+	}
+}
+
+// serve takes the steps that all operations have in common.
+func (c *call) serve(routeErr error) error {
+	if c.route.handler != nil { // oauth/tokens brings its own everything
+		rec := &statusWriter{ResponseWriter: c.w}
+		c.route.handler.ServeHTTP(rec, c.r.WithContext(c.ctx))
+		c.status = rec.status
+		return nil
+	}
+	var err error
+	if c.principal, err = c.h.cfg.Authenticate(c.r); err != nil {
+		return err
+	}
+	if routeErr != nil {
+		return routeErr
+	}
+	if c.route.warehouse {
+		if err := c.enterWarehouse(); err != nil {
+			return err
+		}
+	}
+	if err := c.readBody(); err != nil {
+		return err
+	}
+	if !c.route.mutation {
+		return c.route.serve(c)
+	}
+	done, err := c.replay()
+	if err != nil || done {
+		return err
+	}
+	err = c.route.serve(c)
+	if catalog.IsReplayed(err) {
+		// The other request was first; its outcome is ours.
+		if done, err := c.replay(); err != nil || done {
+			return err
+		}
+	}
+	return err
+}
+
+// enterWarehouse finds the warehouse that the prefix names. One that the
+// principal may not see does not exist for it.
+func (c *call) enterWarehouse() error {
+	name, err := decodeSegment(c.params.prefix)
+	if err != nil {
+		return catalog.Errorf(catalog.BadRequest, "prefix: %s", err.Error())
+	}
+	wh, ok := c.h.warehouses[name]
+	access := c.principal.Access(name)
+	if !ok || access == identity.AccessNone {
+		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", name)
+	}
+	if c.route.write && access < identity.AccessWrite {
+		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
+	}
+	c.warehouse = wh
+	c.mutation = catalog.Mutation{Caller: catalog.Caller{Principal: c.principal.ID, RequestID: c.requestID}, Operation: c.route.operation}
+	return nil
+}
+
+// requestID takes over the client's id when it is harmless, or makes one.
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-Id"); id != "" && len(id) <= 64 && strings.IndexFunc(id, func(c rune) bool {
+		return !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_' || c == '.')
+	}) < 0 {
+		return id
+	}
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// statusWriter remembers the status of a handler that is not ours.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *statusWriter) WriteHeader(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (s *statusWriter) Write(b []byte) (int, error) {
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+	return s.ResponseWriter.Write(b)
+}
+
+// Unwrap serves http.ResponseController.
+func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

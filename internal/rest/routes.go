@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package rest
+
+import (
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/telemetry"
+)
+
+// route is one operation of the protocol.
+type route struct {
+	method    string
+	pattern   string // as the OpenAPI file writes it
+	operation string // its operationId
+	serve     func(*call) error
+	warehouse bool // has a prefix
+	mutation  bool // takes an Idempotency-Key
+	write     bool // needs write access
+	hidden    bool // served but not advertised: it has nothing to offer yet
+	handler   http.Handler
+	metrics   *telemetry.Route
+}
+
+// params are the raw path segments that a pattern names.
+type params struct{ prefix, namespace, name string }
+
+// operations is every route; the order is that of the OpenAPI file.
+func operations() []*route {
+	read := func(method, pattern, operation string, serve func(*call) error) *route {
+		return &route{method: method, pattern: pattern, operation: operation, serve: serve, warehouse: strings.Contains(pattern, "{prefix}")}
+	}
+	change := func(method, pattern, operation string, serve func(*call) error) *route {
+		return &route{method: method, pattern: pattern, operation: operation, serve: serve, warehouse: true, mutation: true, write: true}
+	}
+	const (
+		namespaces = "/v1/{prefix}/namespaces"
+		namespace  = namespaces + "/{namespace}"
+		table      = namespace + "/tables/{table}"
+		view       = namespace + "/views/{view}"
+	)
+	sign := read(http.MethodPost, table+"/sign", "signRequest", (*call).signRequest)
+	sign.hidden = true
+	return []*route{
+		read(http.MethodGet, "/v1/config", "getConfig", (*call).getConfig),
+		read(http.MethodGet, namespaces, "listNamespaces", (*call).listNamespaces),
+		change(http.MethodPost, namespaces, "createNamespace", (*call).createNamespace),
+		read(http.MethodGet, namespace, "loadNamespaceMetadata", (*call).loadNamespace),
+		read(http.MethodHead, namespace, "namespaceExists", (*call).namespaceExists),
+		change(http.MethodDelete, namespace, "dropNamespace", (*call).dropNamespace),
+		change(http.MethodPost, namespace+"/properties", "updateProperties", (*call).updateProperties),
+		read(http.MethodGet, namespace+"/tables", "listTables", (*call).listTables),
+		change(http.MethodPost, namespace+"/tables", "createTable", (*call).createTable),
+		read(http.MethodGet, namespace+"/functions", "listFunctions", (*call).listFunctions),
+		read(http.MethodGet, namespace+"/functions/{function}", "loadFunction", (*call).loadFunction),
+		change(http.MethodPost, namespace+"/register", "registerTable", (*call).registerTable),
+		read(http.MethodGet, table, "loadTable", (*call).loadTable),
+		change(http.MethodPost, table, "updateTable", (*call).updateTable),
+		change(http.MethodDelete, table, "dropTable", (*call).dropTable),
+		read(http.MethodHead, table, "tableExists", (*call).tableExists),
+		change(http.MethodPost, table+"/unregister", "unregisterTable", (*call).unregisterTable),
+		read(http.MethodGet, table+"/credentials", "loadCredentials", (*call).loadCredentials),
+		sign,
+		change(http.MethodPost, "/v1/{prefix}/tables/rename", "renameTable", (*call).renameTable),
+		read(http.MethodPost, table+"/metrics", "reportMetrics", (*call).reportMetrics),
+		change(http.MethodPost, "/v1/{prefix}/transactions/commit", "commitTransaction", (*call).commitTransaction),
+		read(http.MethodGet, namespace+"/views", "listViews", (*call).listViews),
+		change(http.MethodPost, namespace+"/views", "createView", (*call).createView),
+		read(http.MethodGet, view, "loadView", (*call).loadView),
+		change(http.MethodPost, view, "replaceView", (*call).replaceView),
+		change(http.MethodDelete, view, "dropView", (*call).dropView),
+		read(http.MethodHead, view, "viewExists", (*call).viewExists),
+		change(http.MethodPost, "/v1/{prefix}/views/rename", "renameView", (*call).renameView),
+		change(http.MethodPost, namespace+"/register-view", "registerView", (*call).registerView),
+	}
+}
+
+// node is a segment in the tree of routes.
+type node struct {
+	literal map[string]*node
+	any     *node
+	methods map[string]*route
+}
+
+func (h *Handler) buildRoutes() *node {
+	all := operations()
+	if h.cfg.Tokens != nil {
+		all = append(all, &route{method: http.MethodPost, pattern: "/v1/oauth/tokens", operation: "getToken", handler: h.cfg.Tokens})
+	}
+	root := &node{}
+	for _, r := range all {
+		if h.cfg.Metrics != nil {
+			r.metrics = h.cfg.Metrics.Route(r.operation, r.method)
+		}
+		n := root
+		for segment := range strings.SplitSeq(strings.TrimPrefix(r.pattern, "/"), "/") {
+			n = n.child(segment)
+		}
+		if n.methods == nil {
+			n.methods = map[string]*route{}
+		}
+		n.methods[r.method] = r
+	}
+	return root
+}
+
+func (n *node) child(segment string) *node {
+	if strings.HasPrefix(segment, "{") {
+		if n.any == nil {
+			n.any = &node{}
+		}
+		return n.any
+	}
+	if n.literal == nil {
+		n.literal = map[string]*node{}
+	}
+	if n.literal[segment] == nil {
+		n.literal[segment] = &node{}
+	}
+	return n.literal[segment]
+}
+
+// endpoints lists what is served, as /v1/config advertises it.
+func (h *Handler) endpoints() []string {
+	var all []string
+	for _, r := range operations() {
+		if !r.hidden && r.warehouse {
+			all = append(all, r.method+" "+r.pattern)
+		}
+	}
+	return all
+}
+
+// unrouted stands for requests that no route takes.
+var unrouted = &route{pattern: "unknown", operation: "unknown"}
+
+// match finds the route of a request by its escaped path. It always returns a
+// route, since metrics and logs want one.
+func (h *Handler) match(r *http.Request) (*route, params, error) {
+	var p params
+	path := r.URL.EscapedPath()
+	notFound := catalog.Errorf(catalog.NotFound, "No such route: %s %s", r.Method, clip(path))
+	if !strings.HasPrefix(path, "/") {
+		return unrouted, p, notFound
+	}
+	n := h.root
+	depth := 0
+	for rest := path[1:]; ; {
+		segment, tail, more := strings.Cut(rest, "/")
+		next := n.literal[segment]
+		if next == nil {
+			if next = n.any; next == nil {
+				return unrouted, p, notFound
+			}
+			// Patterns hold prefix, namespace and one more name, in this order.
+			switch depth {
+			case 0:
+				p.prefix = segment
+			case 1:
+				p.namespace = segment
+			case 2:
+				p.name = segment
+			}
+			depth++
+		}
+		n = next
+		if !more {
+			break
+		}
+		rest = tail
+	}
+	if len(n.methods) == 0 {
+		return unrouted, p, notFound
+	}
+	if route := n.methods[r.Method]; route != nil {
+		return route, p, nil
+	}
+	var allow []string
+	for m := range n.methods {
+		allow = append(allow, m)
+	}
+	slices.Sort(allow)
+	return unrouted, p, &methodError{allow: strings.Join(allow, ", "), method: r.Method, path: clip(path)}
+}
+
+// methodError is a 405.
+type methodError struct{ allow, method, path string }
+
+func (e *methodError) Error() string {
+	return "The method " + e.method + " is not allowed for " + e.path + "; allowed: " + e.allow
+}
+
+func clip(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+func stack() string { return string(debug.Stack()) }
