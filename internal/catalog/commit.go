@@ -263,7 +263,7 @@ func (w *Warehouse) placeCommit(ctx context.Context, p *prepared, updates []meta
 // asserts so.
 func (w *Warehouse) prepareCreate(ctx context.Context, c TableChange, at time.Time) (*prepared, error) {
 	if !createsTable(c.Requirements) {
-		return nil, w.absent(ctx, c.Table, KindTable)
+		return nil, noObject(c.Table, KindTable)
 	}
 	if err := CheckName(c.Table.Name); err != nil {
 		return nil, Errorf(BadRequest, "name: %s", err.Error())

@@ -16,6 +16,7 @@ type Reason int
 const (
 	Internal           Reason = iota // 500
 	BadRequest                       // 400 BadRequestException
+	InvalidArgument                  // 400 IllegalArgumentException
 	NotAuthenticated                 // 401 NotAuthorizedException
 	Forbidden                        // 403 ForbiddenException
 	NoSuchWarehouse                  // 404 NoSuchWarehouseException

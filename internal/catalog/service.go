@@ -126,4 +126,3 @@ type Options struct {
 	// IdempotencyLifetime is how long keys are kept; see config.
 	IdempotencyLifetime time.Duration
 }
-

@@ -72,7 +72,7 @@ func (w *Warehouse) setState(ctx context.Context, m Mutation, kind Kind, id Iden
 	return storeError(w.store.Update(ctx, func(tx Tx) error {
 		obj, err := tx.Object(ctx, w.id, id.Namespace, id.Name, kind)
 		if errors.Is(err, ErrNoObject) || err == nil && obj.Kind != kind {
-			return w.absentIn(ctx, tx, id, kind)
+			return noObject(id, kind)
 		}
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ func (w *Warehouse) lookup(ctx context.Context, id Ident, kind Kind) (Object, er
 	obj, err := w.lookups.get(ctx, lookupKey{id.Namespace.Path(), id.Name, kind})
 	switch {
 	case errors.Is(err, ErrNoObject), err == nil && obj.Kind != kind:
-		return Object{}, w.absent(ctx, id, kind)
+		return Object{}, noObject(id, kind)
 	case err != nil:
 		return Object{}, storeError(err)
 	}
@@ -57,14 +57,6 @@ func (w *Warehouse) lookup(ctx context.Context, id Ident, kind Kind) (Object, er
 
 func (w *Warehouse) fetchObject(ctx context.Context, key lookupKey) (Object, error) {
 	return w.store.Object(ctx, w.id, NamespaceFromPath(key.namespace), key.name, key.kind)
-}
-
-// absent tells what is missing: the namespace or the object.
-func (w *Warehouse) absent(ctx context.Context, id Ident, kind Kind) error {
-	if err := w.requireNamespace(ctx, id.Namespace); err != nil {
-		return err
-	}
-	return noObject(id, kind)
 }
 
 func noObject(id Ident, kind Kind) *Error {
@@ -77,6 +69,9 @@ func noObject(id Ident, kind Kind) *Error {
 		return Errorf(NoSuchTable, "Table does not exist: %s", id)
 	}
 }
+
+// title is how messages begin that clients and their tests compare.
+var title = map[Kind]string{KindTable: "Table", KindView: "View", KindFunction: "Function"}
 
 func nameTaken(id Ident, kind Kind) *Error {
 	switch kind {
@@ -92,7 +87,7 @@ func nameTaken(id Ident, kind Kind) *Error {
 // taken looks up which kind holds a name, for the message.
 func (w *Warehouse) taken(ctx context.Context, r Reader, id Ident, kind Kind) *Error {
 	if obj, err := r.Object(ctx, w.id, id.Namespace, id.Name, kind); err == nil && obj.Kind != kind {
-		return Errorf(AlreadyExists, "%s with same name already exists: %s", map[Kind]string{KindTable: "Table", KindView: "View"}[obj.Kind], id)
+		return Errorf(AlreadyExists, "%s with same name already exists: %s", title[obj.Kind], id)
 	}
 	return nameTaken(id, kind)
 }
@@ -100,10 +95,26 @@ func (w *Warehouse) taken(ctx context.Context, r Reader, id Ident, kind Kind) *E
 // TableMetadata returns the metadata that a row points to.
 func (w *Warehouse) TableMetadata(ctx context.Context, obj Object) (*metadata.Document, error) {
 	doc, err := w.table(ctx, obj.MetadataLocation)
-	if errors.Is(err, objstore.ErrNotFound) {
-		return nil, &Error{Reason: NotFound, Message: fmt.Sprintf("Metadata file of table %s is missing: %s", obj.Ident(), obj.MetadataLocation), Cause: err}
+	if errors.Is(err, objstore.ErrNotFound) || err == nil && w.missing(obj.MetadataLocation) {
+		return nil, missingFile(obj, err)
 	}
 	return doc, filesError(err)
+}
+
+// missing reports whether the store can tell at little cost that a file is
+// gone, as local files can; then the cache does not hide what an operator has
+// to know.
+func (w *Warehouse) missing(file string) bool {
+	p, ok := w.files.(interface{ Missing(location string) bool })
+	return ok && p.Missing(file)
+}
+
+// missingFile begins with the words that Java's clients know.
+func missingFile(obj Object, cause error) *Error {
+	return &Error{
+		Reason: NotFound, Cause: cause,
+		Message: fmt.Sprintf("Failed to open input stream for file: %s (the metadata file of %s %s is missing)", obj.MetadataLocation, obj.Kind, obj.Ident()),
+	}
 }
 
 // filesError turns a failure of the object store into an Error.
@@ -493,21 +504,11 @@ func (w *Warehouse) drop(ctx context.Context, tx Tx, id Ident, kind Kind, at, ex
 	obj, err := tx.DropObject(ctx, w.id, kind, id, at, expires, purge)
 	switch {
 	case errors.Is(err, ErrNoObject):
-		return Object{}, w.absentIn(ctx, tx, id, kind)
+		return Object{}, noObject(id, kind)
 	case errors.Is(err, ErrProtected):
 		return Object{}, Errorf(Forbidden, "%s is protected from being dropped; take the protection off first", id)
 	}
 	return obj, err
-}
-
-// absentIn is absent inside a transaction.
-func (w *Warehouse) absentIn(ctx context.Context, r Reader, id Ident, kind Kind) error {
-	if _, err := r.Namespace(ctx, w.id, id.Namespace); errors.Is(err, ErrNoNamespace) {
-		return noNamespace(id.Namespace)
-	} else if err != nil {
-		return err
-	}
-	return noObject(id, kind)
 }
 
 // RenameTable gives a table a new name, possibly in another namespace. Its
@@ -525,11 +526,15 @@ func (w *Warehouse) rename(ctx context.Context, m Mutation, from, to Ident, kind
 		obj, err := tx.RenameObject(ctx, w.id, kind, from, to, at)
 		switch {
 		case errors.Is(err, ErrNoObject):
-			return w.absentIn(ctx, tx, from, kind)
+			return noObject(from, kind)
 		case errors.Is(err, ErrNoNamespace):
 			return noNamespace(to.Namespace)
 		case errors.Is(err, ErrExists):
-			return w.taken(ctx, w.store, to, kind)
+			holder := kind
+			if obj, err := w.store.Object(ctx, w.id, to.Namespace, to.Name, kind); err == nil {
+				holder = obj.Kind
+			}
+			return Errorf(AlreadyExists, "Cannot rename %s to %s. %s already exists", from, to, title[holder])
 		case err != nil:
 			return err
 		}

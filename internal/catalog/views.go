@@ -29,8 +29,8 @@ func (w *Warehouse) LookupView(ctx context.Context, id Ident) (Object, error) {
 // It is shared; callers do not change it.
 func (w *Warehouse) ViewMetadata(ctx context.Context, obj Object) (json.RawMessage, error) {
 	raw, err := w.view(ctx, obj.MetadataLocation)
-	if errors.Is(err, objstore.ErrNotFound) {
-		return nil, &Error{Reason: NotFound, Message: fmt.Sprintf("Metadata file of view %s is missing: %s", obj.Ident(), obj.MetadataLocation), Cause: err}
+	if errors.Is(err, objstore.ErrNotFound) || err == nil && w.missing(obj.MetadataLocation) {
+		return nil, missingFile(obj, err)
 	}
 	return raw, filesError(err)
 }
@@ -133,7 +133,7 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 	obj, err := w.store.Object(ctx, w.id, id.Namespace, id.Name, KindView)
 	switch {
 	case errors.Is(err, ErrNoObject), err == nil && obj.Kind != KindView:
-		return nil, w.absent(ctx, id, KindView)
+		return nil, noObject(id, KindView)
 	case err != nil:
 		return nil, err
 	}
@@ -277,6 +277,8 @@ func viewError(err error) error {
 	switch {
 	case errors.As(err, &failed):
 		return &Error{Reason: CommitFailed, Message: failed.Error()}
+	case errors.Is(err, viewmeta.ErrDialects):
+		return &Error{Reason: InvalidArgument, Message: err.Error()}
 	case errors.Is(err, viewmeta.ErrInvalid):
 		return &Error{Reason: BadRequest, Message: err.Error()}
 	}

@@ -196,6 +196,17 @@ func (b *Bucket) List(ctx context.Context, directory string, fn func(location st
 	return nil
 }
 
+// Missing reports that a file is certainly not there, where the store can
+// tell without a round trip (local files); false says nothing.
+func (b *Bucket) Missing(location string) bool {
+	d, ok := b.driver.(interface{ missing(Location) bool })
+	if !ok {
+		return false
+	}
+	l, err := b.locate(location)
+	return err == nil && d.missing(l)
+}
+
 // Check proves that the store can be written, read and deleted from, with an
 // object of its own below the root.
 func (b *Bucket) Check(ctx context.Context) error {

@@ -181,6 +181,13 @@ func syncDir(root *os.Root, dir string) error {
 	return d.Sync()
 }
 
+// missing looks at the name alone and opens nothing, so it may go by the
+// plain path.
+func (f *files) missing(l Location) bool {
+	_, err := os.Lstat("/" + l.Path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 func (f *files) delete(_ context.Context, l Location) error {
 	root, name, err := f.at(l)
 	if err != nil {

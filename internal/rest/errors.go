@@ -23,6 +23,7 @@ var wire = map[catalog.Reason]struct {
 }{
 	catalog.Internal:           {http.StatusInternalServerError, "InternalServerError"},
 	catalog.BadRequest:         {http.StatusBadRequest, "BadRequestException"},
+	catalog.InvalidArgument:    {http.StatusBadRequest, "IllegalArgumentException"},
 	catalog.NotAuthenticated:   {http.StatusUnauthorized, "NotAuthorizedException"},
 	catalog.Forbidden:          {http.StatusForbidden, "ForbiddenException"},
 	catalog.NoSuchWarehouse:    {http.StatusNotFound, "NoSuchWarehouseException"},

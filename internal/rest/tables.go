@@ -173,12 +173,16 @@ type commitBody struct {
 	Updates      jsontext.Value `json:"updates"`
 }
 
-// commit decodes requirements and updates; both are required by the protocol,
-// and an absent list is an empty one to every client that leaves it out.
+// commit decodes requirements and updates. The protocol requires both; a
+// client that leaves the requirements out asserts nothing, which is the same
+// as an empty list.
 func (b *commitBody) commit() (catalog.Commit, error) {
 	requirements, err := metadata.DecodeRequirements(json.RawMessage(b.Requirements))
 	if err != nil {
 		return catalog.Commit{}, badRequest(err)
+	}
+	if given(b.Updates) == nil {
+		return catalog.Commit{}, missing("updates")
 	}
 	updates, err := metadata.DecodeUpdates(json.RawMessage(b.Updates))
 	if err != nil {

@@ -347,7 +347,7 @@ func (c *commit) checkDialects() error {
 	now, _ := c.versionByID(c.current)
 	for _, d := range c.before.dialects {
 		if !slices.Contains(now.dialects, d) {
-			return invalid("", "Cannot replace view due to loss of view dialects (%s=false):\nPrevious dialects: [%s]\nNew dialects: [%s]",
+			return invalidDialects("Cannot replace view due to loss of view dialects (%s=false):\nPrevious dialects: [%s]\nNew dialects: [%s]",
 				propertyDropDialect, strings.Join(c.before.dialects, ", "), strings.Join(now.dialects, ", "))
 		}
 	}

@@ -28,8 +28,15 @@ import (
 // their combination is not valid.
 var ErrInvalid = errors.New("invalid view metadata")
 
+// ErrDialects is matched, with ErrInvalid, by errors about the SQL dialects of
+// a version; Java's clients are told of them by an exception of its own.
+var ErrDialects = errors.New("invalid view dialects")
+
 // InvalidError says what is wrong and where ("updates[2].view-version").
-type InvalidError struct{ Path, Problem string }
+type InvalidError struct {
+	Path, Problem string
+	dialects      bool
+}
 
 // Error returns path and problem.
 func (e *InvalidError) Error() string {
@@ -39,11 +46,17 @@ func (e *InvalidError) Error() string {
 	return e.Path + ": " + e.Problem
 }
 
-// Is makes errors.Is(err, ErrInvalid) hold.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+// Is makes errors.Is hold for ErrInvalid and ErrDialects.
+func (e *InvalidError) Is(target error) bool {
+	return target == ErrInvalid || e.dialects && target == ErrDialects
+}
 
 func invalid(path, format string, args ...any) error {
-	return &InvalidError{path, fmt.Sprintf(format, args...)}
+	return &InvalidError{Path: path, Problem: fmt.Sprintf(format, args...)}
+}
+
+func invalidDialects(format string, args ...any) error {
+	return &InvalidError{Problem: fmt.Sprintf(format, args...), dialects: true}
 }
 
 // RequirementFailedError says that the view is not in the state that a commit
@@ -248,7 +261,7 @@ func parseVersion(raw json.RawMessage, path string) (version, error) {
 		dialect = strings.ToLower(dialect)
 		for _, d := range v.dialects {
 			if d == dialect {
-				return version{}, invalid(at+".dialect", "Invalid view version: Cannot add multiple queries for dialect %s", dialect)
+				return version{}, invalidDialects("Invalid view version: Cannot add multiple queries for dialect %s", dialect)
 			}
 		}
 		v.dialects = append(v.dialects, dialect)
