@@ -135,7 +135,11 @@ type draft struct {
 	addedLog        []logEntry
 	addedMetaLog    *MetadataLogEntry
 	keepMetaLog     int
-	stampedAt       int64 // time of the last snapshot this commit added, 0 when none
+	stampedAt       int64                // time of the last snapshot this commit added, 0 when none
+	structural      int                  // updates of structure so far
+	canonical       map[string]*schema   // schemas by what they mean
+	indexes         map[int]*schemaIndex // of schemas, by id
+	addedAt         map[int64]int        // positions in addedSnapshots
 	lastSchema      *int
 	lastSpec        *int
 	lastOrder       *int
@@ -153,6 +157,29 @@ type namedKey struct {
 type list[T any] struct {
 	loaded, touched bool
 	entries         []listEntry[T]
+	places          map[string]int  // of live entries by name, where they have one
+	groups          map[int64][]int // of entries by snapshot, where they have one
+}
+
+// named returns the live entry of a name.
+func (l *list[T]) named(name string) *listEntry[T] {
+	if i, ok := l.places[name]; ok && !l.entries[i].drop {
+		return &l.entries[i]
+	}
+	return nil
+}
+
+// index notes the names of the entries.
+func (l *list[T]) index(name func(T) string) {
+	l.places = make(map[string]int, len(l.entries))
+	for i := range l.entries {
+		l.places[name(l.entries[i].value)] = i
+	}
+}
+
+func (l *list[T]) appendNamed(name string, value T, raw []byte) {
+	l.places[name] = len(l.entries)
+	l.append(value, raw)
 }
 
 type listEntry[T any] struct {
@@ -190,12 +217,31 @@ func newDraft(d *Document) *draft {
 		base: d, format: d.format, uuid: d.uuid, location: d.location, lastSequence: d.lastSequence,
 		lastUpdated: d.lastUpdated, nextRow: d.nextRow, lastColumn: d.lastColumn, lastPartition: d.lastPartition,
 		currentSchema: d.currentSchema, defaultSpec: d.defaultSpec, defaultOrd: d.defaultOrder,
-		current: d.current, hasCurrent: d.hasCurrent, removedSnaps: map[int64]bool{},
+		current: d.current, hasCurrent: d.hasCurrent,
+		removedSnaps: map[int64]bool{}, addedAt: map[int64]int{}, indexes: map[int]*schemaIndex{},
 	}
+}
+
+// maxStructural bounds the updates of one commit that change schemas, specs,
+// sort orders or keys: they cost time with the number of those that exist.
+const maxStructural = 1000
+
+func (t *draft) countStructural(u *Update) error {
+	switch u.action {
+	case "add-schema", "set-current-schema", "remove-schemas", "add-spec", "set-default-spec", "remove-partition-specs",
+		"add-sort-order", "set-default-sort-order", "add-encryption-key", "remove-encryption-key":
+		if t.structural++; t.structural > maxStructural {
+			return invalidf(u.path, "more than %d updates of schemas, partition specs, sort orders and keys in one commit", maxStructural)
+		}
+	}
+	return nil
 }
 
 // apply applies one update.
 func (t *draft) apply(u *Update) error {
+	if err := t.countStructural(u); err != nil {
+		return err
+	}
 	switch u.action {
 	case "assign-uuid":
 		return t.assignUUID(u)
@@ -358,7 +404,15 @@ func (t *draft) currentIndex(path string) (*schemaIndex, error) {
 	if s == nil {
 		return nil, invalidf(path, "the table has no current schema yet; add a schema first")
 	}
-	return s.index("schemas[schema-id=" + strconv.Itoa(s.id) + "]")
+	if ix := t.indexes[s.id]; ix != nil {
+		return ix, nil
+	}
+	ix, err := s.index("schemas[schema-id=" + strconv.Itoa(s.id) + "]")
+	if err != nil {
+		return nil, err
+	}
+	t.indexes[s.id] = ix
+	return ix, nil
 }
 
 func (t *draft) addSchema(u *Update) error {
@@ -367,13 +421,25 @@ func (t *draft) addSchema(u *Update) error {
 		return err
 	}
 	t.loadSchemas()
+	if t.canonical == nil {
+		t.canonical = map[string]*schema{}
+		for e := range t.schemas.live {
+			if key := string(e.value.canonical()); t.canonical[key] == nil {
+				t.canonical[key] = e.value
+			}
+		}
+	}
+	meaning := string(u.schema.canonical())
+	if same := t.canonical[meaning]; same != nil {
+		// The id that the table has for it also answers to "last added": a
+		// client that adds what is there and makes it current means this one.
+		t.lastSchema = &same.id
+		return nil
+	}
 	id := 0
 	for e := range t.schemas.live {
-		if sameSchema(e.value, u.schema) {
-			// The id that the table has for it also answers to "last added": a
-			// client that adds what is there and makes it current means this one.
-			t.lastSchema = &e.value.id
-			return nil
+		if e.value.id == math.MaxInt32 {
+			return invalidf(path, "no schema ids are left")
 		}
 		id = max(id, e.value.id+1)
 	}
@@ -388,6 +454,7 @@ func (t *draft) addSchema(u *Update) error {
 	}
 	t.lastColumn = max(t.lastColumn, ix.lastID)
 	t.schemas.append(&added, u.schema.withID(id))
+	t.canonical[meaning], t.indexes[id] = &added, ix
 	t.lastSchema, t.changed = &added.id, true
 	return nil
 }
@@ -431,6 +498,9 @@ func (t *draft) addSpec(u *Update) error {
 		if sameSpec(e.value, &added) {
 			t.lastSpec = &e.value.id
 			return nil
+		}
+		if e.value.id == math.MaxInt32 {
+			return invalidf(path, "no partition spec ids are left")
 		}
 		id = max(id, e.value.id+1)
 	}
@@ -585,6 +655,9 @@ func (t *draft) addOrder(u *Update) error {
 			t.lastOrder = &e.value.id
 			return nil
 		}
+		if e.value.id == math.MaxInt32 {
+			return invalidf(path, "no sort order ids are left")
+		}
 		if id > 0 {
 			id = max(id, e.value.id+1)
 		}
@@ -618,12 +691,13 @@ func (t *draft) setDefaultOrder(u *Update) error {
 }
 
 func (t *draft) removeSpecs(u *Update) error {
+	gone := idSet(u.ids)
+	if gone[int64(t.defaultSpec)] {
+		return invalidf(u.path+".spec-ids", "Cannot remove the default partition spec")
+	}
 	t.loadSpecs()
-	for _, id := range u.ids {
-		if id == int64(t.defaultSpec) {
-			return invalidf(u.path+".spec-ids", "Cannot remove the default partition spec")
-		}
-		if e := t.specs.find(func(s *partitionSpec) bool { return int64(s.id) == id }); e != nil {
+	for e := range t.specs.live {
+		if gone[int64(e.value.id)] {
 			e.drop, t.specs.touched, t.changed = true, true, true
 		}
 	}
@@ -631,16 +705,27 @@ func (t *draft) removeSpecs(u *Update) error {
 }
 
 func (t *draft) removeSchemas(u *Update) error {
+	gone := idSet(u.ids)
+	if gone[int64(t.currentSchema)] {
+		return invalidf(u.path+".schema-ids", "Cannot remove the current schema")
+	}
 	t.loadSchemas()
-	for _, id := range u.ids {
-		if id == int64(t.currentSchema) {
-			return invalidf(u.path+".schema-ids", "Cannot remove the current schema")
-		}
-		if e := t.schemas.find(func(s *schema) bool { return int64(s.id) == id }); e != nil {
+	for e := range t.schemas.live {
+		if gone[int64(e.value.id)] {
 			e.drop, t.schemas.touched, t.changed = true, true, true
+			t.canonical = nil
+			delete(t.indexes, e.value.id)
 		}
 	}
 	return nil
+}
+
+func idSet(ids []int64) map[int64]bool {
+	set := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
 }
 
 // ---- snapshots and refs
@@ -653,10 +738,8 @@ func (t *draft) hasSnapshot(id int64) bool {
 }
 
 func (t *draft) addedSnapshot(id int64) *snapshotEntry {
-	for i := range t.addedSnapshots {
-		if t.addedSnapshots[i].id == id {
-			return &t.addedSnapshots[i]
-		}
+	if i, ok := t.addedAt[id]; ok && !t.removedSnaps[id] {
+		return &t.addedSnapshots[i]
 	}
 	return nil
 }
@@ -686,6 +769,7 @@ func (t *draft) addSnapshot(u *Update) error {
 	}
 	t.lastSequence = max(t.lastSequence, s.sequence)
 	t.stampedAt = s.timestamp
+	t.addedAt[s.id] = len(t.addedSnapshots)
 	t.addedSnapshots = append(t.addedSnapshots, snapshotEntry{id: s.id, sequence: s.sequence, timestamp: s.timestamp})
 	t.addedRaw = append(t.addedRaw, s.raw)
 	t.changed = true
@@ -750,6 +834,11 @@ func (t *draft) loadRefs() {
 		}
 		t.refs.entries = append(t.refs.entries, e)
 	}
+	t.refs.index(func(r namedRef) string { return r.name })
+	t.refs.groups = map[int64][]int{}
+	for i, e := range t.refs.entries {
+		t.refs.groups[e.value.SnapshotID] = append(t.refs.groups[e.value.SnapshotID], i)
+	}
 }
 
 func renderRef(snapshotID int64) []byte {
@@ -776,7 +865,7 @@ func quoted(s string) []byte {
 func (t *draft) setRef(u *Update) error {
 	name, ref := u.text, u.ref
 	t.loadRefs()
-	old := t.refs.find(func(r namedRef) bool { return r.name == name })
+	old := t.refs.named(name)
 	if old != nil && old.value.equal(ref) {
 		return nil
 	}
@@ -793,12 +882,15 @@ func (t *draft) setRef(u *Update) error {
 	t.refs.touched, t.changed = true, true
 	if old != nil {
 		old.value.Ref, old.with = ref, member
+		i := t.refs.places[name]
+		t.refs.groups[ref.SnapshotID] = append(t.refs.groups[ref.SnapshotID], i)
 		return nil
 	}
 	if len(t.refs.entries) >= t.base.limits.MaxRefs {
 		return invalidf(u.path, "the table has %d refs, the most that this server accepts", len(t.refs.entries))
 	}
-	t.refs.append(namedRef{name: name, Ref: ref}, member)
+	t.refs.groups[ref.SnapshotID] = append(t.refs.groups[ref.SnapshotID], len(t.refs.entries))
+	t.refs.appendNamed(name, namedRef{name: name, Ref: ref}, member)
 	return nil
 }
 
@@ -818,7 +910,7 @@ func (t *draft) moveMain(id int64) {
 
 func (t *draft) removeRef(name string) {
 	t.loadRefs()
-	old := t.refs.find(func(r namedRef) bool { return r.name == name })
+	old := t.refs.named(name)
 	if old == nil {
 		return
 	}
@@ -845,25 +937,31 @@ func (t *draft) removeSnapshots(ids []int64) {
 		return
 	}
 	t.changed = true
-	for i := 0; i < len(t.addedSnapshots); i++ {
-		if gone[t.addedSnapshots[i].id] {
-			t.addedSnapshots = slices.Delete(t.addedSnapshots, i, i+1)
-			t.addedRaw = slices.Delete(t.addedRaw, i, i+1)
-			i--
-		}
-	}
 	t.loadRefs()
-	for e := range t.refs.live {
-		if gone[e.value.SnapshotID] {
-			t.dropRef(e)
-		}
-	}
-	for key, l := range map[string]*list[statistics]{"statistics": &t.statistics, "partition-statistics": &t.partStatistics} {
-		t.loadStatistics(l, key)
-		for e := range l.live {
-			if gone[e.value.snapshot] {
-				e.drop, l.touched = true, true
+	for id := range gone {
+		for _, i := range t.refs.groups[id] {
+			// A ref may have moved on since it was noted here.
+			if e := &t.refs.entries[i]; !e.drop && e.value.SnapshotID == id {
+				t.dropRef(e)
 			}
+		}
+		t.removeStatistics(&t.statistics, "statistics", id)
+		t.removeStatistics(&t.partStatistics, "partition-statistics", id)
+	}
+}
+
+// withdrawRemoved takes back snapshots that this commit added and removed.
+func (t *draft) withdrawRemoved() {
+	if len(t.removedSnaps) == 0 {
+		return
+	}
+	snapshots, raw := t.addedSnapshots, t.addedRaw
+	t.addedSnapshots, t.addedRaw = nil, nil
+	clear(t.addedAt)
+	for i, s := range snapshots {
+		if !t.removedSnaps[s.id] {
+			t.addedAt[s.id] = len(t.addedSnapshots)
+			t.addedSnapshots, t.addedRaw = append(t.addedSnapshots, s), append(t.addedRaw, raw[i])
 		}
 	}
 }
@@ -889,16 +987,11 @@ func (t *draft) loadProperties() {
 			t.properties.entries = append(t.properties.entries, listEntry[property]{value: p, at: p.at})
 		}
 	}
+	t.properties.index(func(p property) string { return p.key })
 }
 
 func (t *draft) setProperties(u *Update) error {
 	t.loadProperties()
-	places := map[string]int{}
-	for i := range t.properties.entries {
-		if e := &t.properties.entries[i]; !e.drop {
-			places[e.value.key] = i
-		}
-	}
 	for _, p := range u.properties {
 		if slices.Contains(reservedProperties, p.key) {
 			if t.creating {
@@ -906,18 +999,17 @@ func (t *draft) setProperties(u *Update) error {
 			}
 			return invalidf(u.path+".updates", "property %q is reserved and not stored with a table; %s", p.key, reservedAdvice(p.key))
 		}
-		i, exists := places[p.key]
-		if exists && t.properties.entries[i].value.value == p.value {
+		old := t.properties.named(p.key)
+		if old != nil && old.value.value == p.value {
 			continue
 		}
 		t.changed, t.properties.touched = true, true
-		if exists {
-			t.properties.entries[i].value.value = p.value
-			t.properties.entries[i].with = renderMember(p.key, quoted(p.value))
+		member := renderMember(p.key, quoted(p.value))
+		if old != nil {
+			old.value.value, old.with = p.value, member
 			continue
 		}
-		places[p.key] = len(t.properties.entries)
-		t.properties.append(property{key: p.key, value: p.value}, renderMember(p.key, quoted(p.value)))
+		t.properties.appendNamed(p.key, property{key: p.key, value: p.value}, member)
 	}
 	return nil
 }
@@ -931,12 +1023,8 @@ func reservedAdvice(key string) string {
 
 func (t *draft) removeProperties(keys []string) {
 	t.loadProperties()
-	gone := map[string]bool{}
 	for _, key := range keys {
-		gone[key] = true
-	}
-	for e := range t.properties.live {
-		if gone[e.value.key] {
+		if e := t.properties.named(key); e != nil {
 			e.drop, t.properties.touched, t.changed = true, true, true
 		}
 	}
@@ -947,7 +1035,7 @@ func (t *draft) property(key string) string {
 	if !t.properties.loaded {
 		return t.base.properties()[key]
 	}
-	if e := t.properties.find(func(p property) bool { return p.key == key }); e != nil {
+	if e := t.properties.named(key); e != nil {
 		return e.value.value
 	}
 	return ""
@@ -958,8 +1046,10 @@ func (t *draft) loadStatistics(l *list[statistics], key string) {
 		return
 	}
 	l.loaded = true
+	l.groups = map[int64][]int{}
 	if c, ok := t.base.value(key); ok {
 		for _, s := range readList(c, readStatistics) {
+			l.groups[s.snapshot] = append(l.groups[s.snapshot], len(l.entries))
 			l.entries = append(l.entries, listEntry[statistics]{value: s, at: t.base.place(s.raw)})
 		}
 	}
@@ -969,18 +1059,20 @@ func (t *draft) loadStatistics(l *list[statistics], key string) {
 func (t *draft) setStatistics(l *list[statistics], key string, s statistics) {
 	t.loadStatistics(l, key)
 	var place *listEntry[statistics]
-	for e := range l.live {
-		if e.value.snapshot != s.snapshot {
-			continue
-		}
-		if place != nil {
+	for _, i := range l.groups[s.snapshot] {
+		e := &l.entries[i]
+		switch {
+		case e.drop:
+		case place != nil:
 			e.drop = true // one file per snapshot; an odd writer left several
-			continue
+			l.touched, t.changed = true, true
+		default:
+			place = e
 		}
-		place = e
 	}
 	switch {
 	case place == nil:
+		l.groups[s.snapshot] = append(l.groups[s.snapshot], len(l.entries))
 		l.append(s, s.raw)
 	case sameJSON(place.value.raw, s.raw):
 		return
@@ -997,8 +1089,8 @@ func sameJSON(a, b []byte) bool {
 
 func (t *draft) removeStatistics(l *list[statistics], key string, snapshotID int64) {
 	t.loadStatistics(l, key)
-	for e := range l.live {
-		if e.value.snapshot == snapshotID {
+	for _, i := range l.groups[snapshotID] {
+		if e := &l.entries[i]; !e.drop {
 			e.drop, l.touched, t.changed = true, true, true
 		}
 	}
@@ -1080,6 +1172,7 @@ func (t *draft) finish(previous string) error {
 			return err
 		}
 	}
+	t.withdrawRemoved()
 	t.dropIntermediate()
 	// The document's time never goes back, whatever the clocks of clients say:
 	// readers refuse logs that are out of order by more than a minute.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,5 +197,56 @@ func BenchmarkDocumentMemory(b *testing.B) {
 		after := live()
 		b.ReportMetric(1+float64(after-before)/float64(d.Size()), "heap/bytes")
 		runtime.KeepAlive(d)
+	}
+}
+
+// BenchmarkManyUpdates are lists of updates as long as a request may have
+// them, which must not cost time with their square.
+func BenchmarkManyUpdates(b *testing.B) {
+	d := mustParse(b, largeDocument(1<<20))
+	current, _ := d.CurrentSnapshotID()
+	for name, c := range map[string]struct {
+		n    int
+		make func(i int) string
+	}{
+		"add-schema": {maxStructural, func(i int) string {
+			return fmt.Sprintf(`{"action":"add-schema","schema":{"type":"struct","fields":[{"id":%d,"name":"a","required":false,"type":"int"}]}}`, i+10)
+		}},
+		"add-spec": {maxStructural, func(i int) string {
+			return fmt.Sprintf(`{"action":"add-spec","spec":{"fields":[{"name":"p%d","transform":"bucket[%d]","source-id":1}]}}`, i, i+1)
+		}},
+		"set-properties": {maxUpdates, func(i int) string { return fmt.Sprintf(`{"action":"set-properties","updates":{"k%d":"v"}}`, i) }},
+		"set-snapshot-ref": {maxUpdates - 1, func(i int) string {
+			return fmt.Sprintf(`{"action":"set-snapshot-ref","ref-name":"t%d","type":"tag","snapshot-id":%d}`, i, current)
+		}},
+		"remove-snapshots": {maxUpdates, func(i int) string {
+			return fmt.Sprintf(`{"action":"remove-snapshots","snapshot-ids":[%d]}`, d.snapshots[i%d.SnapshotCount()].id)
+		}},
+		"add-and-remove": {maxUpdates, func(i int) string {
+			if i >= maxUpdates/2 {
+				return fmt.Sprintf(`{"action":"remove-snapshots","snapshot-ids":[%d]}`, i-maxUpdates/2)
+			}
+			return fmt.Sprintf(`{"action":"add-snapshot","snapshot":{"snapshot-id":%d,"sequence-number":%d,"timestamp-ms":1700000000000,"manifest-list":"m","summary":{"operation":"append"}}}`, i, d.LastSequenceNumber()+int64(i)+1)
+		}},
+		"set-statistics": {maxUpdates, func(i int) string {
+			return fmt.Sprintf(`{"action":"set-partition-statistics","partition-statistics":{"snapshot-id":%d,"statistics-path":"s","file-size-in-bytes":1}}`, i)
+		}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			parts := make([]string, c.n)
+			for i := range parts {
+				parts[i] = c.make(i)
+			}
+			request := []byte("[" + strings.Join(parts, ",") + "]")
+			for b.Loop() {
+				updates, err := DecodeUpdates(request)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, _, err := d.Apply(updates, benchOptions); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

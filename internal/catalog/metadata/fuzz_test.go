@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// The inputs are large, so minimising each interesting one takes the fuzzer's
+// time: run these with -fuzzminimizetime 1x.
+
 func seedDocuments(f *testing.F) [][]byte {
 	out := [][]byte{largeDocument(3000)}
 	for _, name := range []string{"v1.json", "v2.json", "v3.json"} {

@@ -493,8 +493,6 @@ func (s *schema) canonical() []byte {
 	return fmt.Append(out, slices.Compact(ids))
 }
 
-func sameSchema(a, b *schema) bool { return bytes.Equal(a.canonical(), b.canonical()) }
-
 // patch is a replacement of a span.
 type patch struct {
 	at  span

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// maxUpdates bounds one commit's list of updates or requirements.
-	maxUpdates = 10_000
+	// maxUpdates bounds one commit's list of updates or requirements. Older
+	// Java clients expire snapshots with one update each.
+	maxUpdates = 50_000
 	// requestDepth bounds the nesting of a request, so that what it adds fits
 	// into a document.
 	requestDepth = 256

@@ -61,7 +61,7 @@ func TestDecodeUpdatesRefuses(t *testing.T) {
 		}
 	}
 	many := "[" + strings.Repeat(`{"action":"set-location","location":"a"},`, maxUpdates) + `{"action":"set-location","location":"a"}]`
-	if _, err := DecodeUpdates([]byte(many)); err == nil || !strings.Contains(err.Error(), "more than 10000 entries") {
+	if _, err := DecodeUpdates([]byte(many)); err == nil || !strings.Contains(err.Error(), "more than 50000 entries") {
 		t.Errorf("too many updates: %v", err)
 	}
 	for _, none := range []string{"", "null", " [] "} {
