@@ -286,7 +286,7 @@ func (l *Log) persist(sink io.Writer, b []byte) bool {
 
 // appendRecord appends one JSON line.
 func appendRecord(b []byte, r Record) []byte {
-	b = append(b, `{"time":"`...)
+	b = append(b, `{"type":"audit.read","time":"`...)
 	b = r.Time.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z07:00")
 	b = append(b, '"')
 	b = appendField(b, "request_id", r.RequestID)

@@ -64,7 +64,7 @@ func TestRecordsAreLines(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d lines:\n%s", len(got), raw)
 	}
-	want := `map[actor:account:engine address:192.0.2.1 operation:loadTable principal:account:alice request_id:r-1 resource:a.b.t status:200 time:2026-01-02T03:04:05.000006Z warehouse:sales]`
+	want := `map[actor:account:engine address:192.0.2.1 operation:loadTable principal:account:alice request_id:r-1 resource:a.b.t status:200 time:2026-01-02T03:04:05.000006Z type:audit.read warehouse:sales]`
 	if fmt.Sprint(got[0]) != want {
 		t.Errorf("got  %v\nwant %s", got[0], want)
 	}

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"time"
-
-	"github.com/sluice-data/sluice/internal/secret"
 )
 
 // MaxSecrets is how many secrets of an account may be valid at once.
@@ -50,7 +48,7 @@ type accounts struct {
 func newAccounts(list []Account, concurrency int) (*accounts, error) {
 	a := &accounts{
 		byID:   make(map[string]*Account, len(list)),
-		dummy:  NewHash(secret.New("nobody's secret")),
+		dummy:  unmatchedHash(),
 		rounds: 1,
 		slots:  make(chan struct{}, concurrency),
 	}

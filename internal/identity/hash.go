@@ -48,6 +48,14 @@ func NewHash(s secret.Value) Hash {
 	return h
 }
 
+// unmatchedHash is a hash of no secret, made without the work of one.
+func unmatchedHash() Hash {
+	h := Hash{memory: hashMemory, time: hashTime, threads: hashThreads, salt: make([]byte, saltBytes), key: make([]byte, keyBytes)}
+	rand.Read(h.salt) //nolint:errcheck // never fails (crypto/rand)
+	rand.Read(h.key)  //nolint:errcheck // never fails (crypto/rand)
+	return h
+}
+
 // ParseHash reads the PHC form,
 // $argon2id$v=19$m=19456,t=2,p=1$<salt>$<key>, both in unpadded base64.
 func ParseHash(phc string) (Hash, error) {

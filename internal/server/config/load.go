@@ -38,6 +38,13 @@ func Load(path string, lookup func(string) (string, bool)) (*Config, error) {
 	return parse(path, raw, lookup)
 }
 
+// Default returns a configuration that holds nothing but defaults.
+func Default() *Config {
+	var c Config
+	(&loader{}).setDefaults(reflect.ValueOf(&c).Elem())
+	return &c
+}
+
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
