@@ -28,7 +28,7 @@ const selectPacked = `SELECT id || char(31) || kind || char(31) || uuid || char(
 // LiveObject implements sqlstore.LiveReader.
 func (e *engine) LiveObject(ctx context.Context, warehouse uuid.UUID, class int, ns catalog.Namespace, name string) (catalog.Object, error) {
 	var packed string
-	if err := e.readConn.QueryRow(ctx, selectPacked, []any{warehouse.String(), class, ns.Path(), name}, &packed); err != nil {
+	if err := e.QueryRow(ctx, selectPacked, []any{warehouse.String(), class, ns.Path(), name}, &packed); err != nil {
 		return catalog.Object{}, err
 	}
 	var f [11]string

@@ -7,7 +7,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"strings"
 
 	"github.com/sluice-data/sluice/internal/catalog/sqlstore"
 )
@@ -17,8 +16,11 @@ var migrations embed.FS
 
 const createMigrations = `CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT`
 
-// Migrate implements catalog.Store. The file's lock keeps others out.
+// Migrate implements catalog.Store. The file's lock keeps other processes
+// out.
 func (e *engine) Migrate(ctx context.Context) error {
+	e.migrating.Lock()
+	defer e.migrating.Unlock()
 	all, err := sqlstore.LoadMigrations(migrations)
 	if err != nil {
 		return err
@@ -26,27 +28,12 @@ func (e *engine) Migrate(ctx context.Context) error {
 	if _, err := e.Exec(ctx, createMigrations); err != nil {
 		return fmt.Errorf("create migrations table: %w", err)
 	}
-	return sqlstore.Migrate(ctx, e, all, func(ctx context.Context, c sqlstore.Conn, script string) error {
-		// The driver prepares one statement at a time.
-		for _, statement := range statements(script) {
-			if _, err := c.Exec(ctx, statement); err != nil {
-				return err
-			}
-		}
-		return nil
+	return sqlstore.Migrate(ctx, e, all, func(ctx context.Context, _ sqlstore.Conn, script string) error {
+		// On the connection of this very transaction; prepared statements
+		// hold one statement each, so it goes around them.
+		_, err := e.writeOne.ExecContext(context.WithoutCancel(ctx), script)
+		return classify(err)
 	})
-}
-
-// statements splits a migration; its scripts hold no semicolon elsewhere than
-// at the end of statements.
-func statements(script string) []string {
-	var all []string
-	for s := range strings.SplitSeq(script, ";\n") {
-		if strings.TrimSpace(s) != "" {
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 // Version implements catalog.Store.
@@ -55,8 +42,9 @@ func (e *engine) Version(ctx context.Context) (current, newest int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if _, err := e.Exec(ctx, createMigrations); err != nil {
-		return 0, 0, fmt.Errorf("create migrations table: %w", err)
+	var exists bool
+	if err := e.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations')`, nil, &exists); err != nil || !exists {
+		return 0, len(all), err
 	}
 	current, err = sqlstore.CurrentVersion(ctx, e)
 	return current, len(all), err

@@ -4,10 +4,11 @@
 // Package sqlite keeps a catalog in one SQLite file: pure Go, nothing to
 // install, durable (WAL with synchronous=FULL).
 //
-// One process opens the file at a time; a second is refused. There is one
-// writing connection. Writers that wait for it share a transaction, each in a
-// savepoint of its own, and so share its fsync: one that fails takes nothing
-// of the others with it, and none is acknowledged before the COMMIT.
+// Invariants: one process opens the file at a time, a second is refused; no
+// write is acknowledged before the COMMIT that holds it is on disk; a
+// transaction that fails takes nothing of the others with it that share its
+// COMMIT; a caller's cancellation never interrupts a statement that writes,
+// since SQLite could answer by rolling back what others did.
 package sqlite
 
 import (
@@ -34,42 +35,80 @@ import (
 type Options struct {
 	// Readers is how many connections read at once; 2 per core when zero.
 	Readers int
-	// MaxBatch is how many writers share one transaction; 64 when zero.
+	// MaxBatch is how many writers share one COMMIT; 64 when zero, 1 to have
+	// each commit alone.
 	MaxBatch int
 }
 
-// Open opens or creates the database file at path. Migrate it before use.
+// Open opens or creates the database file at path, readable by its owner
+// alone. Migrate it before use.
 func Open(ctx context.Context, path string, o Options) (*sqlstore.Store, error) {
+	e, err := openEngine(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	return sqlstore.New(e), nil
+}
+
+func openEngine(ctx context.Context, path string, o Options) (*engine, error) {
 	if o.Readers <= 0 {
 		o.Readers = 2 * runtime.GOMAXPROCS(0)
 	}
 	if o.MaxBatch <= 0 {
 		o.MaxBatch = 64
 	}
+	path, err := create(path)
+	if err != nil {
+		return nil, fmt.Errorf("create SQLite database: %w", err)
+	}
 	lock, err := lockFile(path)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{path: path, lock: lock, maxBatch: o.MaxBatch}
-	if err := e.open(ctx, o); err != nil {
+	e := &engine{
+		path: path, lock: lock, maxBatch: o.MaxBatch,
+		jobs: make(chan *job), quit: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	if err := e.connect(ctx, o); err != nil {
+		close(e.stopped) // the writing goroutine has not been started
 		return nil, errors.Join(fmt.Errorf("open SQLite database %s: %w", path, err), e.Close())
 	}
-	return sqlstore.New(e), nil
+	go e.write()
+	return e, nil
+}
+
+// create makes the file when it is missing, and returns its path without
+// symbolic links, so that one file has one lock.
+func create(path string) (string, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
 }
 
 // lockFile takes an exclusive lock beside the database, which the operating
-// system releases when the process ends, however it ends.
+// system releases when the process ends, however it ends. The file stays: to
+// remove it would let two processes lock two files of that name.
 func lockFile(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("create directory of SQLite database: %w", err)
-	}
 	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock SQLite database: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK):
 		f.Close()
-		return nil, fmt.Errorf("the SQLite database %s is in use by another process; stop it, or use PostgreSQL to share one catalog", path)
+		return nil, fmt.Errorf("%w: the SQLite database %s is in use by another process; stop that one first, or use PostgreSQL for a catalog that several servers share", catalog.ErrUnavailable, path)
+	case err != nil:
+		f.Close()
+		return nil, fmt.Errorf("lock SQLite database %s: %w", path, err)
 	}
 	return f, nil
 }
@@ -78,152 +117,48 @@ func lockFile(path string) (*os.File, error) {
 type engine struct {
 	path     string
 	lock     *os.File
-	read     *sql.DB
-	readConn *conn
-	write    *sql.DB
-	writer   *conn // the one connection of write
 	maxBatch int
 
-	mu       sync.Mutex
-	queue    []*job
-	draining bool
-	closed   bool
+	readDB   *sql.DB
+	reader   *conn
+	writeDB  *sql.DB
+	writeOne *sql.Conn // the one connection of writeDB
+	writer   *conn     // writeOne with prepared statements
+
+	jobs      chan *job
+	quit      chan struct{} // closed by Close
+	stopped   chan struct{} // closed when write has returned
+	closing   sync.Once
+	closed    error      // what Close returned
+	migrating sync.Mutex // one Migrate at a time
 }
 
-func (e *engine) open(ctx context.Context, o Options) error {
-	dsn := func(extra string) string {
-		u := url.URL{Scheme: "file", OmitHost: true, Path: e.path}
-		return u.String() + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(ON)&_pragma=busy_timeout(10000)&_pragma=cache_size(-8192)" + extra
-	}
+func (e *engine) connect(ctx context.Context, o Options) error {
+	file := url.URL{Scheme: "file", OmitHost: true, Path: e.path}
+	dsn := file.String() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(ON)&_pragma=cache_size(-8192)"
 	var err error
-	if e.write, err = sql.Open("sqlite", dsn("")); err != nil {
+	if e.writeDB, err = sql.Open("sqlite", dsn); err != nil {
 		return err
 	}
-	e.write.SetMaxOpenConns(1)
-	c, err := e.write.Conn(ctx)
-	if err != nil {
+	e.writeDB.SetMaxOpenConns(1)
+	if e.writeOne, err = e.writeDB.Conn(ctx); err != nil {
 		return err
 	}
-	e.writer = &conn{prepare: c.PrepareContext, detached: true}
-	if e.read, err = sql.Open("sqlite", dsn("&_pragma=query_only(ON)")); err != nil {
+	e.writer = &conn{prepare: e.writeOne.PrepareContext}
+	if e.readDB, err = sql.Open("sqlite", dsn+"&_pragma=query_only(ON)"); err != nil {
 		return err
 	}
-	e.read.SetMaxOpenConns(o.Readers)
-	e.read.SetMaxIdleConns(o.Readers)
-	e.readConn = &conn{prepare: e.read.PrepareContext}
+	e.readDB.SetMaxOpenConns(o.Readers)
+	e.readDB.SetMaxIdleConns(o.Readers)
+	e.reader = &conn{prepare: e.readDB.PrepareContext, cancellable: true}
 	return nil
-}
-
-// job is one Transact call that waits for the writing connection.
-type job struct {
-	ctx  context.Context
-	fn   func(sqlstore.Conn) error
-	err  error
-	done chan struct{}
-}
-
-// Transact queues fn. Whoever finds nobody at work takes everything that
-// waits into one transaction, again and again until nobody waits.
-func (e *engine) Transact(ctx context.Context, fn func(sqlstore.Conn) error) error {
-	j := &job{ctx: ctx, fn: fn, done: make(chan struct{})}
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return fmt.Errorf("%w: the database is closed", catalog.ErrUnavailable)
-	}
-	e.queue = append(e.queue, j)
-	if e.draining {
-		e.mu.Unlock()
-		<-j.done
-		return j.err
-	}
-	e.draining = true
-	for len(e.queue) > 0 {
-		batch := e.queue
-		if len(batch) > e.maxBatch {
-			batch = batch[:e.maxBatch:e.maxBatch]
-		}
-		e.queue = e.queue[len(batch):]
-		e.mu.Unlock()
-		e.run(batch)
-		e.mu.Lock()
-	}
-	e.queue = nil
-	e.draining = false
-	e.mu.Unlock()
-	return j.err
-}
-
-// run carries out a batch in one transaction and tells each its result.
-func (e *engine) run(batch []*job) {
-	defer func() {
-		for _, j := range batch {
-			close(j.done)
-		}
-	}()
-	ctx := context.Background()
-	if _, err := e.writer.Exec(ctx, "BEGIN IMMEDIATE"); err != nil {
-		for _, j := range batch {
-			j.err = fmt.Errorf("%w: %w", catalog.ErrUnavailable, err)
-		}
-		return
-	}
-	var good []*job
-	for _, j := range batch {
-		if j.err = j.ctx.Err(); j.err != nil {
-			continue // nobody waits for it any more
-		}
-		if j.err = e.runOne(ctx, j, len(batch) > 1); j.err == nil {
-			good = append(good, j)
-		}
-	}
-	end := "COMMIT"
-	if len(good) == 0 {
-		end = "ROLLBACK"
-	}
-	if _, err := e.writer.Exec(ctx, end); err != nil {
-		// A failed COMMIT leaves the transaction open: nothing of it stays.
-		_, rollback := e.writer.Exec(ctx, "ROLLBACK")
-		for _, j := range good {
-			j.err = fmt.Errorf("%w: commit: %w", catalog.ErrUnavailable, errors.Join(err, rollback))
-		}
-	}
-}
-
-// runOne runs one function, in a savepoint when others share the transaction.
-func (e *engine) runOne(ctx context.Context, j *job, shared bool) (err error) {
-	if shared {
-		if _, err := e.writer.Exec(ctx, "SAVEPOINT job"); err != nil {
-			return err
-		}
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in a transaction: %v", p)
-		}
-		if !shared {
-			return
-		}
-		if err != nil {
-			if _, e := e.writer.Exec(ctx, "ROLLBACK TO job"); e != nil {
-				err = errors.Join(err, e)
-			}
-		}
-		if _, e := e.writer.Exec(ctx, "RELEASE job"); e != nil {
-			err = errors.Join(err, e)
-		}
-	}()
-	return j.fn(e.writer)
 }
 
 // conn implements sqlstore.Conn with statements that are prepared once.
 type conn struct {
-	prepare func(ctx context.Context, query string) (*sql.Stmt, error)
-	// detached keeps a caller's cancellation away from statements: SQLite
-	// answers an interrupted write by rolling back the whole transaction,
-	// others' parts included.
-	detached bool
-	stmts    sync.Map // query → *sql.Stmt
+	prepare     func(ctx context.Context, query string) (*sql.Stmt, error)
+	cancellable bool     // whether a query may be interrupted
+	stmts       sync.Map // query → *sql.Stmt
 }
 
 func (c *conn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
@@ -241,31 +176,34 @@ func (c *conn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-func (c *conn) context(ctx context.Context) context.Context {
-	if c.detached {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
-}
-
 func (c *conn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	s, err := c.stmt(ctx, query)
 	if err != nil {
 		return 0, err
 	}
-	r, err := s.ExecContext(c.context(ctx), args...)
+	r, err := s.ExecContext(context.WithoutCancel(ctx), args...)
 	if err != nil {
 		return 0, classify(err)
 	}
 	return r.RowsAffected()
 }
 
+// TryExec is Exec: a statement that meets a constraint undoes itself alone.
+func (c *conn) TryExec(ctx context.Context, query string, args ...any) (int64, error) {
+	return c.Exec(ctx, query, args...)
+}
+
+// QueryRow runs to its end: a look-up by key takes microseconds, and a
+// context that can be cancelled would cost more than that.
 func (c *conn) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	if err := ctx.Err(); err != nil {
+		return givenUp(err)
+	}
 	s, err := c.stmt(ctx, query)
 	if err != nil {
 		return err
 	}
-	return classify(s.QueryRowContext(c.context(ctx), args...).Scan(dest...))
+	return classify(s.QueryRowContext(context.WithoutCancel(ctx), args...).Scan(dest...))
 }
 
 func (c *conn) Query(ctx context.Context, query string, args ...any) (sqlstore.Rows, error) {
@@ -273,7 +211,10 @@ func (c *conn) Query(ctx context.Context, query string, args ...any) (sqlstore.R
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.QueryContext(c.context(ctx), args...)
+	if !c.cancellable {
+		ctx = context.WithoutCancel(ctx)
+	}
+	r, err := s.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -287,11 +228,13 @@ func (r rows) Err() error { return classify(r.Rows.Err()) }
 
 // classify gives errors of the driver the meaning that sqlstore knows.
 func classify(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if errors.Is(err, sql.ErrNoRows) {
+	case errors.Is(err, sql.ErrNoRows):
 		return sqlstore.ErrNoRows
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return givenUp(err)
 	}
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -303,13 +246,34 @@ func classify(err error) error {
 	case sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
 		return fmt.Errorf("%w: %w", sqlstore.ErrForeignKey, err)
 	}
-	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
+	switch primary(e) {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
+		sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT:
 		return fmt.Errorf("%w: %w", catalog.ErrUnavailable, err)
 	}
 	return err
 }
 
+// primary is the kind of an error, without its details.
+func primary(e *sqlite.Error) int { return e.Code() & 0xff }
+
+// givenUp is the error of a caller whose context is over before anything was
+// applied.
+func givenUp(err error) error { return fmt.Errorf("%w: %w", catalog.ErrUnavailable, err) }
+
+// errClosed is what callers get after Close.
+func errClosed() error { return fmt.Errorf("%w: the database is closed", catalog.ErrUnavailable) }
+
+func (e *engine) isClosed() bool {
+	select {
+	case <-e.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// Exec is a transaction of one statement.
 func (e *engine) Exec(ctx context.Context, query string, args ...any) (n int64, err error) {
 	err = e.Transact(ctx, func(c sqlstore.Conn) error {
 		n, err = c.Exec(ctx, query, args...)
@@ -318,35 +282,56 @@ func (e *engine) Exec(ctx context.Context, query string, args ...any) (n int64, 
 	return n, err
 }
 
-func (e *engine) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return e.readConn.QueryRow(ctx, query, args, dest...)
+// TryExec is Exec.
+func (e *engine) TryExec(ctx context.Context, query string, args ...any) (int64, error) {
+	return e.Exec(ctx, query, args...)
 }
 
+// QueryRow reads outside transactions.
+func (e *engine) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	if e.isClosed() {
+		return errClosed()
+	}
+	return e.reader.QueryRow(ctx, query, args, dest...)
+}
+
+// Query reads outside transactions.
 func (e *engine) Query(ctx context.Context, query string, args ...any) (sqlstore.Rows, error) {
-	return e.readConn.Query(ctx, query, args...)
+	if e.isClosed() {
+		return nil, errClosed()
+	}
+	return e.reader.Query(ctx, query, args...)
 }
 
 // LockLocations has nothing to do: writers exclude each other.
 func (e *engine) LockLocations(context.Context, sqlstore.Conn, uuid.UUID, []string) error { return nil }
 
-func (e *engine) ForUpdate() string  { return "" }
-func (e *engine) SkipLocked() string { return "" }
+// RowLocks has none: writers exclude each other.
+func (e *engine) RowLocks() sqlstore.RowLocks { return sqlstore.RowLocks{} }
 
+// Ping reads.
 func (e *engine) Ping(ctx context.Context) error {
 	var one int
 	return e.QueryRow(ctx, "SELECT 1", nil, &one)
 }
 
-// Close waits for the writers at work, checkpoints and releases the file.
+// Close lets the writers at work finish, turns those that wait away, writes
+// the log back into the database, and releases the file.
 func (e *engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	var errs []error
-	for _, db := range []*sql.DB{e.read, e.write} {
-		if db != nil {
-			errs = append(errs, db.Close())
+	e.closing.Do(func() {
+		close(e.quit)
+		<-e.stopped
+		var errs []error
+		if e.readDB != nil {
+			errs = append(errs, e.readDB.Close())
 		}
-	}
-	return errors.Join(append(errs, e.lock.Close())...)
+		if e.writeOne != nil {
+			errs = append(errs, e.writeOne.Close())
+		}
+		if e.writeDB != nil {
+			errs = append(errs, e.writeDB.Close())
+		}
+		e.closed = errors.Join(append(errs, e.lock.Close())...)
+	})
+	return e.closed
 }

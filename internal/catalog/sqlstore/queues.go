@@ -18,7 +18,7 @@ import (
 // EnsureWarehouse implements catalog.Store.
 func (s *Store) EnsureWarehouse(ctx context.Context, name string) (uuid.UUID, error) {
 	var id uuid.UUID
-	err := s.Transact(ctx, func(c Conn) error {
+	err := s.engine.Transact(ctx, func(c Conn) error {
 		if _, err := c.Exec(ctx, `INSERT INTO warehouses (id, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, uuid.Must(uuid.NewV7()), name); err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (s *Store) EnsureWarehouse(ctx context.Context, name string) (uuid.UUID, er
 
 // PutMetricsReports implements catalog.Store.
 func (s *Store) PutMetricsReports(ctx context.Context, reports []catalog.MetricsReport) error {
-	return s.Transact(ctx, func(c Conn) error {
+	return s.engine.Transact(ctx, func(c Conn) error {
 		for _, r := range reports {
 			if _, err := c.Exec(ctx, `INSERT INTO metrics_reports (warehouse, object, at, principal, type, report) VALUES ($1, $2, $3, $4, $5, $6)`,
 				r.Warehouse, r.Object, millis(r.Time), r.Principal, r.Type, string(r.Report)); err != nil {
@@ -42,7 +42,7 @@ func (s *Store) PutMetricsReports(ctx context.Context, reports []catalog.Metrics
 
 // MetricsReports implements catalog.Store.
 func (s *Store) MetricsReports(ctx context.Context, warehouse, object uuid.UUID, n int) ([]catalog.MetricsReport, error) {
-	rows, err := s.Query(ctx, `SELECT at, principal, type, report FROM metrics_reports WHERE warehouse = $1 AND object = $2 ORDER BY id DESC LIMIT $3`,
+	rows, err := s.c.Query(ctx, `SELECT at, principal, type, report FROM metrics_reports WHERE warehouse = $1 AND object = $2 ORDER BY id DESC LIMIT $3`,
 		warehouse, object, limit(n))
 	if err != nil {
 		return nil, fmt.Errorf("read metrics reports: %w", err)
@@ -71,24 +71,16 @@ const eventBatch = 10_000
 // at a time: whatever has a number is committed, and whatever commits later
 // gets a larger one.
 func (s *Store) Events(ctx context.Context, warehouse uuid.UUID, after int64, n int) ([]catalog.Event, error) {
-	err := s.Transact(ctx, func(c Conn) error {
-		var base int64
-		if err := c.QueryRow(ctx, `UPDATE counters SET value = value WHERE name = 'events' RETURNING value`, nil, &base); err != nil {
-			return err
-		}
-		numbered, err := c.Exec(ctx, `UPDATE events SET seq = $1 + fresh.n FROM
-			(SELECT id, row_number() OVER (ORDER BY id) AS n FROM events WHERE seq IS NULL ORDER BY id LIMIT $2) AS fresh
-			WHERE events.id = fresh.id`, base, eventBatch)
-		if err != nil || numbered == 0 {
-			return err
-		}
-		_, err = c.Exec(ctx, `UPDATE counters SET value = $1 WHERE name = 'events'`, base+numbered)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("number events: %w", err)
+	var fresh bool
+	if err := s.c.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM events WHERE seq IS NULL)`, nil, &fresh); err != nil {
+		return nil, fmt.Errorf("look for new events: %w", err)
 	}
-	rows, err := s.Query(ctx, `SELECT seq, at, type, object, namespace, name, payload FROM events WHERE warehouse = $1 AND seq > $2 ORDER BY seq LIMIT $3`,
+	if fresh {
+		if err := s.engine.Transact(ctx, func(c Conn) error { return numberEvents(ctx, c) }); err != nil {
+			return nil, fmt.Errorf("number events: %w", err)
+		}
+	}
+	rows, err := s.c.Query(ctx, `SELECT seq, at, type, object, namespace, name, payload FROM events WHERE warehouse = $1 AND seq > $2 ORDER BY seq LIMIT $3`,
 		warehouse, after, limit(n))
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
@@ -108,9 +100,26 @@ func (s *Store) Events(ctx context.Context, warehouse uuid.UUID, after int64, n 
 	return events, rows.Err()
 }
 
+// numberEvents gives public numbers to events that have none. The counter's
+// row lock keeps others out until the transaction ends.
+func numberEvents(ctx context.Context, c Conn) error {
+	var last int64
+	if err := c.QueryRow(ctx, `UPDATE counters SET value = value WHERE name = 'events' RETURNING value`, nil, &last); err != nil {
+		return err
+	}
+	numbered, err := c.Exec(ctx, `UPDATE events SET seq = $1 + fresh.n FROM
+		(SELECT id, row_number() OVER (ORDER BY id) AS n FROM events WHERE seq IS NULL ORDER BY id LIMIT $2) AS fresh
+		WHERE events.id = fresh.id`, last, eventBatch)
+	if err != nil || numbered == 0 {
+		return err
+	}
+	_, err = c.Exec(ctx, `UPDATE counters SET value = $1 WHERE name = 'events'`, last+numbered)
+	return err
+}
+
 // Audit implements catalog.Store.
 func (s *Store) Audit(ctx context.Context, warehouse uuid.UUID, n int) ([]catalog.AuditRow, error) {
-	rows, err := s.Query(ctx, `SELECT at, request_id, principal, operation, resource, detail FROM audit WHERE warehouse = $1 ORDER BY id DESC LIMIT $2`, warehouse, limit(n))
+	rows, err := s.c.Query(ctx, `SELECT at, request_id, principal, operation, resource, detail FROM audit WHERE warehouse = $1 ORDER BY id DESC LIMIT $2`, warehouse, limit(n))
 	if err != nil {
 		return nil, fmt.Errorf("read audit rows: %w", err)
 	}
@@ -134,9 +143,9 @@ func (s *Store) ClaimPurge(ctx context.Context, now time.Time, lease time.Durati
 	var p catalog.Purge
 	var locations string
 	var notBefore, created int64
-	err := s.Transact(ctx, func(c Conn) error {
+	err := s.engine.Transact(ctx, func(c Conn) error {
 		return c.QueryRow(ctx, `UPDATE purges SET not_before = $2 WHERE id =
-			(SELECT id FROM purges WHERE not_before <= $1 ORDER BY not_before, id LIMIT 1`+s.SkipLocked()+`)
+			(SELECT id FROM purges WHERE not_before <= $1 ORDER BY not_before, id LIMIT 1`+s.locks.SkipLocked+`)
 			RETURNING id, warehouse, object, locations, metadata_location, attempts, not_before, created_at`,
 			[]any{millis(now), millis(now.Add(lease))},
 			&p.ID, &p.Warehouse, &p.Object, &locations, &p.MetadataLocation, &p.Attempts, &notBefore, &created)
@@ -156,7 +165,7 @@ func (s *Store) ClaimPurge(ctx context.Context, now time.Time, lease time.Durati
 
 // FinishPurge implements catalog.Store.
 func (s *Store) FinishPurge(ctx context.Context, id int64) error {
-	return s.Transact(ctx, func(c Conn) error {
+	return s.engine.Transact(ctx, func(c Conn) error {
 		if _, err := c.Exec(ctx, `DELETE FROM locations WHERE object = (SELECT object FROM purges WHERE id = $1)`, id); err != nil {
 			return fmt.Errorf("release locations: %w", err)
 		}
@@ -167,7 +176,7 @@ func (s *Store) FinishPurge(ctx context.Context, id int64) error {
 
 // RetryPurge implements catalog.Store.
 func (s *Store) RetryPurge(ctx context.Context, id int64, notBefore time.Time) error {
-	return s.Transact(ctx, func(c Conn) error {
+	return s.engine.Transact(ctx, func(c Conn) error {
 		_, err := c.Exec(ctx, `UPDATE purges SET not_before = $2, attempts = attempts + 1 WHERE id = $1`, id, millis(notBefore))
 		return wrap("put purge back", err)
 	})
@@ -175,28 +184,33 @@ func (s *Store) RetryPurge(ctx context.Context, id int64, notBefore time.Time) e
 
 // Expire implements catalog.Store.
 func (s *Store) Expire(ctx context.Context, now, reportsBefore, eventsBefore time.Time, n int) (int, error) {
-	most := 0
-	err := s.Transact(ctx, func(c Conn) error {
-		most = 0
+	total := 0
+	err := s.engine.Transact(ctx, func(c Conn) error {
+		total = 0
 		for _, d := range []struct {
 			query string
 			at    time.Time
 		}{
-			{`DELETE FROM idempotency WHERE (warehouse, principal, key) IN (SELECT warehouse, principal, key FROM idempotency WHERE expires_at <= $1 LIMIT $2)`, now},
-			{`DELETE FROM metrics_reports WHERE id IN (SELECT id FROM metrics_reports WHERE at < $1 ORDER BY id LIMIT $2)`, reportsBefore},
-			{`DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at < $1 ORDER BY id LIMIT $2)`, eventsBefore},
+			// The outer condition holds also for a record that is replaced
+			// while this waits for its row.
+			{`DELETE FROM idempotency WHERE expires_at <= $1 AND (warehouse, principal, key) IN (SELECT warehouse, principal, key FROM idempotency WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`, now},
+			{`DELETE FROM metrics_reports WHERE id IN (SELECT id FROM metrics_reports WHERE at < $1 ORDER BY at LIMIT $2)`, reportsBefore},
+			{`DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at < $1 ORDER BY at LIMIT $2)`, eventsBefore},
 		} {
 			gone, err := c.Exec(ctx, d.query, millis(d.at), n)
 			if err != nil {
 				return fmt.Errorf("expire: %w", err)
 			}
-			most = max(most, int(gone))
+			total += int(gone)
 		}
 		gone, err := s.expireObjects(ctx, c, now, n)
-		most = max(most, gone)
+		total += gone
 		return err
 	})
-	return most, err
+	if err != nil {
+		return 0, err
+	}
+	return total, nil
 }
 
 // expireObjects removes soft-deleted objects whose time is over.
@@ -205,7 +219,7 @@ func (s *Store) expireObjects(ctx context.Context, c Conn, now time.Time, n int)
 		obj   catalog.Object
 		purge bool
 	}
-	rows, err := c.Query(ctx, `SELECT warehouse, id, metadata_location, purge FROM objects WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2`+s.SkipLocked(), millis(now), n)
+	rows, err := c.Query(ctx, `SELECT warehouse, id, metadata_location, purge FROM objects WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2`+s.locks.SkipLocked, millis(now), n)
 	if err != nil {
 		return 0, fmt.Errorf("find expired objects: %w", err)
 	}
@@ -222,7 +236,7 @@ func (s *Store) expireObjects(ctx context.Context, c Conn, now time.Time, n int)
 		return 0, fmt.Errorf("find expired objects: %w", err)
 	}
 	rows.Close()
-	t := &tx{reader: reader{c}, engine: s.Engine}
+	t := s.tx(c)
 	for _, e := range all {
 		if err := t.remove(ctx, e.obj, e.purge, now); err != nil {
 			return 0, err
