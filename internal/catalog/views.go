@@ -57,7 +57,7 @@ func (w *Warehouse) CreateView(ctx context.Context, m Mutation, ns Namespace, v 
 		location = trimSlashes(v.Location)
 	}
 	raw, err := viewmeta.New(viewmeta.Create{
-		UUID: viewUUID, Location: location, Schema: v.Schema, Version: v.Version, Properties: v.Properties, At: at,
+		UUID: viewUUID, Location: location, Schema: v.Schema, Version: v.Version, Properties: v.Properties,
 	})
 	if err != nil {
 		return nil, viewError(err)

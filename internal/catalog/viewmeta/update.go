@@ -7,53 +7,63 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 )
 
+const (
+	// maxUpdates bounds one commit's list of updates or requirements.
+	maxUpdates = 10_000
+	// lastAdded stands for the schema or version that the same commit added.
+	lastAdded = -1
+)
+
 // Requirement is one decoded assertion of a view commit.
 type Requirement struct{ uuid uuid.UUID }
 
 // DecodeRequirements decodes the requirements of a commit; the protocol knows
-// one, assert-view-uuid.
+// one, assert-view-uuid. Errors match ErrInvalid and name the path
+// ("requirements[0].uuid").
 func DecodeRequirements(all []json.RawMessage) ([]Requirement, error) {
-	var out []Requirement
+	return decodeList("requirements", all, func(o *object, path string) (r Requirement, err error) {
+		kind, err := o.text(path, "type")
+		if err != nil {
+			return r, err
+		}
+		if kind != "assert-view-uuid" {
+			return r, invalid(path+".type", "unknown requirement %q; a view knows assert-view-uuid", kind)
+		}
+		r.uuid, err = o.uuid(path, "uuid")
+		return r, err
+	})
+}
+
+// decodeList decodes an array of objects of a request.
+func decodeList[T any](name string, all []json.RawMessage, one func(o *object, path string) (T, error)) ([]T, error) {
+	if len(all) > maxUpdates {
+		return nil, invalid(name, "more than %d entries in one commit", maxUpdates)
+	}
+	out := make([]T, 0, len(all))
 	for i, raw := range all {
-		path := fmt.Sprintf("requirements[%d]", i)
+		path := indexed(name, i)
+		if err := checkText(raw, path); err != nil {
+			return nil, err
+		}
 		o, err := parseObject(raw, path)
 		if err != nil {
 			return nil, err
 		}
-		kind, _, err := get[string](o, path, "type", true, "a string")
+		v, err := one(o, path)
 		if err != nil {
 			return nil, err
 		}
-		if kind != "assert-view-uuid" {
-			return nil, invalid(path+".type", "unknown requirement %q", kind)
-		}
-		id, err := getUUID(o, path, "uuid")
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Requirement{id})
+		out = append(out, v)
 	}
 	return out, nil
-}
-
-func getUUID(o *object, path, key string) (uuid.UUID, error) {
-	s, _, err := get[string](o, path, key, true, "a string")
-	if err != nil {
-		return uuid.Nil, err
-	}
-	id, err := uuid.Parse(s)
-	if err != nil {
-		return uuid.Nil, invalid(join(path, key), "%q is not a UUID", s)
-	}
-	return id, nil
 }
 
 // Check reports whether the view is in the state that a commit asserts.
@@ -67,286 +77,278 @@ func Check(info *Info, requirements []Requirement) error {
 	return nil
 }
 
-// Update is one decoded update of a view commit.
+// Update is one decoded update of a view commit. It is immutable: a list may
+// be applied again after a retry.
 type Update struct {
 	action   string
-	path     string
+	path     string // "updates[3]"
 	uuid     uuid.UUID
 	id       int // format version or version id
-	text     string
-	schema   viewSchema
+	location string
+	schema   schema
 	version  version
-	set      map[string]string
+	set      *object // of strings
 	removals []string
 }
 
 // DecodeUpdates decodes the updates of a commit. Errors match ErrInvalid and
 // name the path; an unknown action is one.
 func DecodeUpdates(all []json.RawMessage) ([]Update, error) {
-	var out []Update
-	for i, raw := range all {
-		path := fmt.Sprintf("updates[%d]", i)
-		if depth(raw) > maxDepth {
-			return nil, invalid(path, "nested deeper than %d levels", maxDepth)
-		}
-		o, err := parseObject(raw, path)
-		if err != nil {
-			return nil, err
-		}
-		u, err := decodeUpdate(o, path)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, u)
-	}
-	return out, nil
+	return decodeList("updates", all, decodeUpdate)
 }
 
 func decodeUpdate(o *object, path string) (u Update, err error) {
 	u.path = path
-	if u.action, _, err = get[string](o, path, "action", true, "a string"); err != nil {
+	if u.action, err = o.text(path, "action"); err != nil {
 		return u, err
 	}
 	switch u.action {
 	case "assign-uuid":
-		u.uuid, err = getUUID(o, path, "uuid")
+		u.uuid, err = o.uuid(path, "uuid")
 	case "upgrade-format-version":
-		u.id, _, err = get[int](o, path, "format-version", true, "an integer")
+		u.id, err = o.int32(path, "format-version")
 	case "add-schema":
 		var raw json.RawMessage
-		if raw, _, err = get[json.RawMessage](o, path, "schema", true, "an object"); err == nil {
+		if raw, err = o.required(path, "schema", "an object"); err == nil {
 			u.schema, err = parseSchema(raw, path+".schema")
 		}
 	case "set-location":
-		u.text, _, err = get[string](o, path, "location", true, "a string")
+		u.location, err = o.filledText(path, "location")
 	case "set-properties":
-		key := "updates"
-		if _, ok := o.values[key]; !ok {
-			key = "updated" // as older clients call it
-		}
-		u.set, _, err = get[map[string]string](o, path, key, true, "an object of strings")
+		u.set, err = o.stringMap(path, eitherKey(o, "updates", "updated"))
 	case "remove-properties":
-		key := "removals"
-		if _, ok := o.values[key]; !ok {
-			key = "removed"
-		}
-		u.removals, _, err = get[[]string](o, path, key, true, "an array of strings")
+		u.removals, err = o.strings(path, eitherKey(o, "removals", "removed"))
 	case "add-view-version":
 		var raw json.RawMessage
-		if raw, _, err = get[json.RawMessage](o, path, "view-version", true, "an object"); err == nil {
+		if raw, err = o.required(path, "view-version", "an object"); err == nil {
 			u.version, err = parseVersion(raw, path+".view-version")
 		}
+		if err == nil {
+			err = u.version.checkReadable(path + ".view-version")
+		}
 	case "set-current-view-version":
-		u.id, _, err = get[int](o, path, "view-version-id", true, "an integer")
+		u.id, err = o.int32(path, "view-version-id")
 	default:
 		err = invalid(path+".action", "unknown view update %q", u.action)
 	}
 	return u, err
 }
 
-// commit is a view while updates are applied to it.
-type commit struct {
-	*view
-	lastSchema  *int // added last, by this commit
-	lastVersion *int
-	changed     bool
-	before      version // the current version before the commit
-	switched    bool    // the current version was set
-	added       map[int]bool
+// eitherKey returns the key that is there; older clients use other ones.
+func eitherKey(o *object, key, old string) string {
+	if !o.has(key) && o.has(old) {
+		return old
+	}
+	return key
 }
 
-// Apply returns the metadata after a commit's updates, in their order;
-// changed is false when they change nothing.
+// commit is a view while updates are applied to it.
+type commit struct {
+	*document
+	at time.Time
+
+	dirty       map[string]bool // the members of the document that changed
+	lastSchema  *int            // named last by add-schema
+	lastVersion *int            // named last by add-view-version
+	added       map[int]bool    // versions new in this commit
+	entry       *logEntry       // for the last change of the current version
+	before      version         // the current version before the commit
+}
+
+// Apply returns the metadata after a commit's updates, in their order; at is
+// the time of the commit. changed is false when they change nothing, and next
+// is then raw. Errors match ErrInvalid and name the update.
 func Apply(raw []byte, updates []Update, at time.Time) (next []byte, changed bool, err error) {
 	v, err := parse(raw)
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("parse the view's metadata: %w", err)
 	}
-	c := &commit{view: v, added: map[int]bool{}}
-	c.before, _ = c.versionByID(v.current)
+	c := &commit{document: v, at: at, dirty: map[string]bool{}, added: map[int]bool{}}
+	c.before, _ = v.version(v.current)
 	for _, u := range updates {
-		if err := c.apply(u, at); err != nil {
+		if err := c.apply(u); err != nil {
 			return nil, false, err
 		}
 	}
-	if !c.changed {
+	if len(c.dirty) == 0 {
 		return raw, false, nil
 	}
-	if err := c.checkDialects(); err != nil {
+	if err := c.finish(); err != nil {
 		return nil, false, err
 	}
-	c.trim()
-	out := v.raw.clone()
-	out.set("view-uuid", v.uuid.String())
-	out.set("location", v.location)
-	out.set("current-version-id", v.current)
-	out.set("schemas", list(v.schemas, func(s viewSchema) json.RawMessage { return s.raw.bytes() }))
-	out.set("versions", list(v.versions, func(s version) json.RawMessage { return s.raw.bytes() }))
-	out.set("version-log", v.log)
-	if v.properties != nil {
-		out.set("properties", v.properties)
-	}
-	next = out.bytes()
+	next = c.bytes()
 	if _, err := parse(next); err != nil {
 		return nil, false, err
 	}
 	return next, true, nil
 }
 
-func list[T any](all []T, bytes func(T) json.RawMessage) json.RawMessage {
-	out := []byte{'['}
-	for i, v := range all {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, bytes(v)...)
-	}
-	return append(out, ']')
-}
-
-func (c *commit) versionByID(id int) (version, bool) {
-	i := slices.IndexFunc(c.versions, func(v version) bool { return v.id == id })
-	if i < 0 {
-		return version{}, false
-	}
-	return c.versions[i], true
-}
-
-func (c *commit) apply(u Update, at time.Time) error {
+func (c *commit) apply(u Update) error {
 	switch u.action {
 	case "assign-uuid":
 		if u.uuid != c.uuid {
 			return invalid(u.path+".uuid", "Cannot reassign uuid")
 		}
 	case "upgrade-format-version":
-		if u.id != 1 {
-			return invalid(u.path+".format-version", "version %d is not supported; views have version 1", u.id)
+		if u.id != formatVersion {
+			return invalid(u.path+".format-version", "version %d is not supported; views have version %d", u.id, formatVersion)
 		}
 	case "set-location":
-		location := strings.TrimRight(u.text, "/")
-		if location == "" {
-			return invalid(u.path+".location", "must not be empty")
-		}
-		if location != c.location {
-			c.location, c.changed = location, true
-		}
+		return c.setLocation(u)
 	case "set-properties":
-		for k, v := range u.set {
-			if old, ok := c.properties[k]; !ok || old != v {
-				c.edit()[k] = v
-			}
-		}
+		c.setProperties(u.set)
 	case "remove-properties":
-		for _, k := range u.removals {
-			if _, ok := c.properties[k]; ok {
-				delete(c.edit(), k)
-			}
-		}
+		c.removeProperties(u.removals)
 	case "add-schema":
-		c.addSchema(u.schema)
+		return c.addSchema(u)
 	case "add-view-version":
 		return c.addVersion(u)
 	case "set-current-view-version":
-		return c.setCurrent(u, at)
+		return c.setCurrent(u)
 	}
 	return nil
 }
 
-// edit returns the properties for changing.
-func (c *commit) edit() map[string]string {
-	c.properties = maps.Clone(c.properties)
-	if c.properties == nil {
-		c.properties = map[string]string{}
+func (c *commit) setLocation(u Update) error {
+	location := strings.TrimRight(u.location, "/")
+	if location == "" {
+		return invalid(u.path+".location", "must not be empty")
 	}
-	c.changed = true
-	return c.properties
+	if location != c.location {
+		c.location, c.dirty["location"] = location, true
+	}
+	return nil
+}
+
+func (c *commit) setProperties(set *object) {
+	for _, key := range set.keys {
+		value, _ := set.lookup(key)
+		if old, ok := c.properties.lookup(key); !ok || old != value {
+			c.properties.set(key, set.values[key])
+			c.dirty["properties"] = true
+		}
+	}
+}
+
+func (c *commit) removeProperties(keys []string) {
+	for _, key := range keys {
+		if c.properties.has(key) {
+			c.properties.remove(key)
+			c.dirty["properties"] = true
+		}
+	}
+}
+
+// nextID returns an id that is free: the given one, or one more than the
+// highest.
+func nextID[T any](from int, all []T, id func(T) int, path string) (int, error) {
+	for _, v := range all {
+		from = max(from, id(v)+1)
+	}
+	if from > math.MaxInt32 {
+		return 0, invalid(path, "there is no free id: the highest is %d already", math.MaxInt32)
+	}
+	return from, nil
 }
 
 // addSchema reuses an equal schema, or assigns the next id.
-func (c *commit) addSchema(s viewSchema) {
-	next := 0
-	for _, have := range c.schemas {
-		if have.same(s) {
-			c.lastSchema = &have.id
-			return
-		}
-		next = max(next, have.id+1)
+func (c *commit) addSchema(u Update) error {
+	i := slices.IndexFunc(c.schemas, u.schema.same)
+	if i >= 0 {
+		c.lastSchema = &c.schemas[i].id
+		return nil
 	}
-	s.id = next
-	s.raw = s.raw.clone()
-	s.raw.set("schema-id", next)
-	c.schemas = append(c.schemas, s)
-	c.lastSchema, c.changed = &s.id, true
+	id, err := nextID(0, c.schemas, func(s schema) int { return s.id }, u.path+".schema.schema-id")
+	if err != nil {
+		return err
+	}
+	c.schemas = append(c.schemas, u.schema.withID(id))
+	c.lastSchema, c.dirty["schemas"] = &id, true
+	return nil
 }
 
 // addVersion reuses an equal version, or assigns the next id when its own is
 // taken.
 func (c *commit) addVersion(u Update) error {
-	v := u.version
-	v.raw = v.raw.clone()
-	if v.schemaID == -1 {
+	path := u.path + ".view-version"
+	schemaID := u.version.schemaID
+	if schemaID == lastAdded {
 		if c.lastSchema == nil {
-			return invalid(u.path+".view-version.schema-id", "Cannot set last added schema: no schema has been added")
+			return invalid(path+".schema-id", "Cannot set last added schema: no schema has been added")
 		}
-		v.schemaID = *c.lastSchema
-		v.raw.set("schema-id", v.schemaID)
+		schemaID = *c.lastSchema
 	}
-	if !slices.ContainsFunc(c.schemas, func(s viewSchema) bool { return s.id == v.schemaID }) {
-		return invalid(u.path+".view-version.schema-id", "Cannot add version with unknown schema: %d", v.schemaID)
+	if !slices.ContainsFunc(c.schemas, func(s schema) bool { return s.id == schemaID }) {
+		return invalid(path+".schema-id", "Cannot add version with unknown schema: %d", schemaID)
 	}
-	next := v.id
-	for _, have := range c.versions {
-		if have.same(v) {
-			c.lastVersion = &have.id
-			return nil
-		}
-		next = max(next, have.id+1)
+	v := u.version.withIDs(u.version.id, schemaID)
+	i := slices.IndexFunc(c.versions, v.same)
+	if i >= 0 {
+		c.lastVersion = &c.versions[i].id
+		return nil
 	}
-	v.id = next
-	v.raw.set("version-id", next)
-	if _, ok := v.raw.values["summary"]; !ok {
-		v.raw.set("summary", map[string]string{})
+	id, err := nextID(v.id, c.versions, func(v version) int { return v.id }, path+".version-id")
+	if err != nil {
+		return err
 	}
-	c.versions = append(c.versions, v)
-	c.added[v.id] = true
-	c.lastVersion, c.changed = &v.id, true
+	c.versions = append(c.versions, v.withIDs(id, schemaID))
+	c.added[id] = true
+	c.lastVersion, c.dirty["versions"] = &id, true
 	return nil
 }
 
-func (c *commit) setCurrent(u Update, at time.Time) error {
+func (c *commit) setCurrent(u Update) error {
 	id := u.id
-	if id == -1 {
+	if id == lastAdded {
 		if c.lastVersion == nil {
 			return invalid(u.path+".view-version-id", "Cannot set last version id: no current version id has been set")
 		}
 		id = *c.lastVersion
 	}
-	v, ok := c.versionByID(id)
+	v, ok := c.version(id)
 	if !ok {
 		return invalid(u.path+".view-version-id", "Cannot set current version to unknown version: %d", id)
 	}
 	if id == c.current {
 		return nil
 	}
-	timestamp := at.UnixMilli()
+	// An older version that comes back does so now, not when it was made.
+	timestamp := c.at.UnixMilli()
 	if c.added[id] {
 		timestamp = v.timestamp
 	}
-	c.current, c.changed, c.switched = id, true, true
-	c.log = append(slices.Clone(c.log), logEntry{id, timestamp})
+	entry := newLogEntry(id, timestamp)
+	c.current, c.entry = id, &entry
+	c.dirty["current-version-id"] = true
 	return nil
 }
 
-// checkDialects refuses a replacement that would take a view away from the
+// finish does what a commit does once, after its last update.
+func (c *commit) finish() error {
+	if c.entry != nil {
+		c.log = append(c.log, *c.entry)
+		c.dirty["version-log"] = true
+	}
+	if err := c.checkDialects(); err != nil {
+		return err
+	}
+	size, err := historySize(c.properties)
+	if err != nil {
+		return err
+	}
+	c.trim(size)
+	return nil
+}
+
+// checkDialects refuses a replacement that would take the view away from the
 // engines of a dialect, unless a property allows it.
 func (c *commit) checkDialects() error {
-	allowed, err := strconv.ParseBool(c.properties[propertyDropDialect])
-	if !c.switched || (err == nil && allowed) {
+	if allowed, ok := c.properties.lookup(propertyDropDialect); ok && strings.EqualFold(allowed, "true") {
 		return nil
 	}
-	now, _ := c.versionByID(c.current)
-	for _, d := range c.before.dialects {
-		if !slices.Contains(now.dialects, d) {
+	now, _ := c.version(c.current)
+	for _, dialect := range c.before.dialects {
+		if !slices.Contains(now.dialects, dialect) {
 			return invalidDialects("Cannot replace view due to loss of view dialects (%s=false):\nPrevious dialects: [%s]\nNew dialects: [%s]",
 				propertyDropDialect, strings.Join(c.before.dialects, ", "), strings.Join(now.dialects, ", "))
 		}
@@ -354,32 +356,51 @@ func (c *commit) checkDialects() error {
 	return nil
 }
 
-// trim keeps the newest versions, the current one and those just added, and
-// the part of the log whose versions are still there.
-func (c *commit) trim() {
-	keep := defaultHistory
-	if n, err := strconv.Atoi(c.properties[propertyHistory]); err == nil && n > 0 {
-		keep = n
+// trim keeps the current version, those that the commit added and the newest
+// by id, and the part of the log from where all its versions are still there.
+func (c *commit) trim(size int) {
+	distinct := len(c.added)
+	if !c.added[c.current] {
+		distinct++
 	}
-	keep = max(keep, len(c.added))
-	if len(c.versions) <= keep {
+	size = max(size, distinct)
+	if len(c.versions) <= size {
 		return
 	}
-	byAge := slices.Clone(c.versions)
-	slices.SortStableFunc(byAge, func(a, b version) int { return b.id - a.id })
+	newest := slices.Clone(c.versions)
+	slices.SortFunc(newest, func(a, b version) int { return b.id - a.id })
 	kept := map[int]bool{c.current: true}
-	for _, v := range byAge {
-		if len(kept) >= keep {
+	for _, v := range newest {
+		if len(kept) == size {
 			break
 		}
 		kept[v.id] = true
 	}
-	c.versions = slices.DeleteFunc(slices.Clone(c.versions), func(v version) bool { return !kept[v.id] })
-	// An entry whose version is gone ends the history before it.
+	c.versions = slices.DeleteFunc(c.versions, func(v version) bool { return !kept[v.id] })
+	c.dirty["versions"] = true
 	for i, e := range slices.Backward(c.log) {
-		if !kept[e.VersionID] {
-			c.log = slices.Clone(c.log[i+1:])
+		if !kept[e.versionID] {
+			c.log = c.log[i+1:]
+			c.dirty["version-log"] = true
 			break
 		}
 	}
+}
+
+// bytes renders the document with the members that changed; the others keep
+// their bytes.
+func (c *commit) bytes() []byte {
+	render := map[string]func() json.RawMessage{
+		"location":           func() json.RawMessage { return encode(c.location) },
+		"properties":         func() json.RawMessage { return c.properties.bytes() },
+		"schemas":            func() json.RawMessage { return array(c.schemas, schema.bytes) },
+		"current-version-id": func() json.RawMessage { return encode(c.current) },
+		"versions":           func() json.RawMessage { return array(c.versions, version.bytes) },
+		"version-log":        func() json.RawMessage { return array(c.log, logEntry.bytes) },
+	}
+	// A document that never had properties gets them last.
+	for _, key := range slices.Sorted(maps.Keys(c.dirty)) {
+		c.raw.set(key, render[key]())
+	}
+	return c.raw.bytes()
 }
