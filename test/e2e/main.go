@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+// Command e2e drives the built catalogd with real clients: the long checks.
+//
+//	go run ./test/e2e [-only part,part]
+//
+// It prints one line per step and closes with "N passed, N failed". The whole
+// output of a step that failed is in a log file whose path is printed. What a
+// part needs is installed by package test/install; every process that it
+// starts ends with it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// part is a group of steps that can be run alone.
+type part struct {
+	name string
+	run  func(*run)
+}
+
+var parts = []part{
+	{"rck", rck},
+	{"clients", clients},
+	{"faults", faults},
+	{"openapi", openapi},
+}
+
+// run is one execution.
+type run struct {
+	ctx    context.Context
+	root   string // of the repository
+	dir    string // for data and logs
+	part   string
+	passed int
+	failed int
+	rounds int // of faults
+}
+
+func main() { os.Exit(drive()) }
+
+func drive() int {
+	only := flag.String("only", "", "parts to run, separated by commas; empty for all")
+	rounds := flag.Int("rounds", 100, "how often the faults part kills the server, per store")
+	keep := flag.Bool("keep", false, "keep data and logs")
+	flag.Parse()
+	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
+	for _, n := range names {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
+			fmt.Fprintf(os.Stderr, "e2e: no part is called %s\n", n)
+			return 2
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root, err := repository()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	// Not below the system's folder for temporary files: the kit's own tables
+	// lie there, and would overlap with the warehouse.
+	base := filepath.Join(root, "bin")
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	dir, err := os.MkdirTemp(base, "e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	r := &run{ctx: ctx, root: root, dir: dir, rounds: *rounds}
+	start := time.Now()
+	for _, p := range parts {
+		if len(names) > 0 && !slices.Contains(names, p.name) {
+			continue
+		}
+		r.part = p.name
+		p.run(r)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	fmt.Printf("%s in all\n%d passed, %d failed\n", time.Since(start).Round(time.Second), r.passed, r.failed)
+	if r.failed > 0 || ctx.Err() != nil || r.passed == 0 {
+		fmt.Printf("logs: %s\n", dir)
+		return 1
+	}
+	if !*keep {
+		os.RemoveAll(dir)
+	}
+	return 0
+}
+
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", errors.New("run it inside the repository")
+		}
+	}
+}
+
+// step runs one step and prints its line.
+func (r *run) step(name string, limit time.Duration, f func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(r.ctx, limit)
+	defer cancel()
+	start := time.Now()
+	err := f(ctx)
+	return r.report(name, time.Since(start), err)
+}
+
+// report counts and prints a step.
+func (r *run) report(name string, took time.Duration, err error) bool {
+	if err == nil {
+		r.passed++
+		fmt.Printf("ok   %s/%s %s\n", r.part, name, took.Round(10*time.Millisecond))
+		return true
+	}
+	r.failed++
+	file := filepath.Join(r.dir, strings.NewReplacer("/", "-", " ", "-").Replace(r.part+"-"+name)+".log")
+	if werr := os.WriteFile(file, []byte(err.Error()+"\n"), 0o644); werr != nil {
+		file = werr.Error()
+	}
+	text := err.Error()
+	if len(text) > 3000 {
+		text = "…" + text[len(text)-3000:]
+	}
+	fmt.Printf("FAIL %s/%s %s\n     %s\n     (%s)\n", r.part, name, took.Round(10*time.Millisecond), strings.ReplaceAll(text, "\n", "\n     "), file)
+	return false
+}

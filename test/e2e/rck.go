@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/sluice-data/sluice/test/install"
+)
+
+// rck runs the Iceberg REST Compatibility Kit on both stores. Every test that
+// it starts must pass, and it must start no fewer than it does for the
+// reference server.
+func rck(r *run) {
+	var jars string
+	if !r.step("install the kit", 10*time.Minute, func(ctx context.Context) (err error) {
+		jars, err = install.Jars(ctx, "kit", install.Kit)
+		return err
+	}) {
+		return
+	}
+	r.step("sqlite", 5*time.Minute, func(ctx context.Context) error {
+		t, err := r.dev(ctx, filepath.Join(r.dir, "rck"), 0, "--allow-location", "file:///tmp/")
+		if err != nil {
+			return err
+		}
+		return errors.Join(r.kit(ctx, jars, t), t.stop())
+	})
+	r.step("postgresql", 5*time.Minute, func(ctx context.Context) error {
+		pg, dsn, err := r.postgres(ctx)
+		if err != nil {
+			return err
+		}
+		defer pg.kill()
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		t, err := r.serve(ctx, "rck", deployment{Port: port, Root: "file://" + filepath.Join(r.dir, "rck-pg"), Allow: "file:///tmp/", dsn: dsn})
+		if err != nil {
+			return err
+		}
+		return errors.Join(r.kit(ctx, jars, t), t.stop())
+	})
+}
+
+// kitTests is how many tests of the kit the reference server passes.
+const kitTests = 144
+
+var kitCount = regexp.MustCompile(`\[\s*(\d+) tests (successful|failed|skipped|aborted)\s*\]`)
+
+func (r *run) kit(ctx context.Context, jars string, t *target) error {
+	java, err := install.JavaHome(17)
+	if err != nil {
+		return err
+	}
+	out, err := command(ctx, r.dir, []string{
+		"CATALOG_URI=" + t.URI, "CATALOG_WAREHOUSE=" + t.Warehouse, "CATALOG_TOKEN=" + t.Token,
+	}, filepath.Join(java, "bin", "java"),
+		"-Drck.local=false", "-Drck.requires-namespace-create=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+		"-cp", install.Classpath(jars), "org.junit.platform.console.ConsoleLauncher", "execute",
+		"--select-class", "org.apache.iceberg.rest.RESTCompatibilityKitSuite", "--details=tree", "--disable-banner", "--disable-ansi-colors")
+	counts := map[string]int{}
+	for _, m := range kitCount.FindAllStringSubmatch(out, -1) {
+		n, _ := strconv.Atoi(m[1])
+		counts[m[2]] = n
+	}
+	fmt.Printf("     the kit: %d passed, %d failed, %d skipped or not assumed\n", counts["successful"], counts["failed"], counts["skipped"]+counts["aborted"])
+	if err != nil {
+		return err
+	}
+	if counts["failed"] != 0 || counts["successful"] < kitTests {
+		return fmt.Errorf("%d tests passed and %d failed; at least %d must pass and none fail\n%s", counts["successful"], counts["failed"], kitTests, out)
+	}
+	return nil
+}
