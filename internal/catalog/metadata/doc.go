@@ -25,7 +25,7 @@
 //
 // The semantics are those of the Iceberg table specification. Where it leaves
 // room we do what Java's TableMetadata.Builder does, because most engines
-// were tested against it; testdata/cases.json lists each deviation with its
+// were tested against it; testdata/choices.json lists each deviation with its
 // reason.
 //
 // The package does no I/O, reads no clock and never looks into manifests.
