@@ -298,7 +298,7 @@ func (s *Service) authenticate(r *http.Request, c client) (*Account, error) {
 		return account, nil
 	case errors.Is(err, errWrongSecret):
 		s.cfg.Observe("client", "refused")
-		return nil, invalidClient(c.basic, "unknown client or wrong secret", fmt.Errorf("client %s", c.id))
+		return nil, invalidClient(c.basic, "unknown client or wrong secret", s.failedClient(c.id))
 	}
 	// Nothing was found out about the secret.
 	s.perAddress.refund(address)
@@ -310,6 +310,15 @@ func (s *Service) authenticate(r *http.Request, c client) (*Account, error) {
 		}
 	}
 	return nil, err
+}
+
+// failedClient says for the log which client failed. An id that does not exist
+// is not written: people put the secret where the id belongs.
+func (s *Service) failedClient(id string) error {
+	if s.accounts.byID[id] == nil {
+		return errors.New("unknown client")
+	}
+	return fmt.Errorf("client %s", id)
 }
 
 func (s *Service) clientCredentialsGrant(r *http.Request, form map[string]string, c client) (*tokenResponse, error) {

@@ -68,19 +68,15 @@ type endpoint struct {
 
 // Open opens everything that the configuration names and listens; requests
 // wait until Serve. On an error nothing is left open.
-func Open(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{cfg: o.Config}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
-			s = nil
-		}
-	}()
+func Open(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{cfg: o.Config}
 	for _, step := range []func(context.Context, Options) error{
 		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openWarehouses, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
-			return nil, err
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+			defer cancel()
+			return nil, errors.Join(err, s.close(closing))
 		}
 	}
 	return s, nil
@@ -297,7 +293,7 @@ func (s *Server) listen(ctx context.Context, name string, c config.Listener, han
 		return nil
 	})
 	if c.Insecure {
-		s.log.Warn("this listener serves plain HTTP off loopback, as insecure: true asks", "listener", name, "address", l.Addr())
+		s.log.Warn("this listener serves plain HTTP off loopback, as insecure: true asks", "listener", name, "address", l.Addr().String())
 	}
 	return nil
 }
@@ -416,7 +412,7 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 				failed <- fmt.Errorf("listener %s: %w", e.name, err)
 			}
 		})
-		s.log.Info("listening", "listener", e.name, "address", e.l.Addr(), "tls", e.certs != nil)
+		s.log.Info("listening", "listener", e.name, "address", e.l.Addr().String(), "tls", e.certs != nil)
 	}
 
 	var err error
@@ -448,7 +444,7 @@ var ErrCut = errors.New("requests were cut off")
 // limit and until now.
 func (s *Server) drain(now <-chan struct{}) error {
 	s.health.draining.Store(true)
-	s.log.Info("draining", "delay", s.cfg.Drain.Delay, "limit", s.cfg.Drain.Limit)
+	s.log.Info("draining", "delay", s.cfg.Drain.Delay.String(), "limit", s.cfg.Drain.Limit.String())
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	ended := make(chan struct{})

@@ -104,10 +104,11 @@ func measureStore(s catalog.Store, m *telemetry.Metrics, tracer *telemetry.Trace
 
 // storeOutcome classifies what a call returned.
 func storeOutcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
 	var refused *catalog.Error
 	switch {
-	case err == nil:
-		return "ok"
 	case errors.Is(err, catalog.ErrNoObject), errors.Is(err, catalog.ErrNoNamespace):
 		return "not-found"
 	case errors.Is(err, catalog.ErrUnknownOutcome):

@@ -103,12 +103,11 @@ type Warehouse struct {
 
 // Storage is a warehouse's storage profile.
 type Storage struct {
-	Type         string   `config:"type" required:"true" enum:"file,s3,gcs,azure" doc:"Kind of store."`
-	Root         string   `config:"root" required:"true" doc:"Location under which the catalog places tables: file:///…, s3://bucket/…, gs://bucket/…, abfss://container@account.dfs.core.windows.net/…"`
+	Type         string   `config:"type" required:"true" enum:"file,s3,gcs" doc:"Kind of store."`
+	Root         string   `config:"root" required:"true" doc:"Location under which the catalog places tables: file:///…, s3://bucket/…, gs://bucket/…"`
 	AllowedRoots []string `config:"allowed_roots" doc:"Further locations where clients may place tables."`
 	S3           *S3      `config:"s3" doc:"With type s3."`
 	GCS          *GCS     `config:"gcs" doc:"With type gcs."`
-	Azure        *Azure   `config:"azure" doc:"With type azure."`
 }
 
 // S3 is Amazon S3 or a compatible store.
@@ -125,13 +124,6 @@ type S3 struct {
 type GCS struct {
 	Credentials Secret `config:"credentials" doc:"JSON key of a service account; absent means anonymous."`
 	Endpoint    string `config:"endpoint" doc:"URL of an emulator."`
-}
-
-// Azure is Azure Blob Storage.
-type Azure struct {
-	Account    string `config:"account" required:"true" doc:"Storage account."`
-	AccountKey Secret `config:"account_key" required:"true" doc:"Shared key of the account."`
-	Endpoint   string `config:"endpoint" doc:"URL of an emulator."`
 }
 
 // Account is a built-in service account.

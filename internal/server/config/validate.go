@@ -138,7 +138,7 @@ func (l *loader) validateWarehouses(list []Warehouse) {
 }
 
 var schemes = map[string]map[string]bool{
-	"file": {"file": true}, "s3": {"s3": true}, "gcs": {"gs": true}, "azure": {"abfss": true, "wasbs": true},
+	"file": {"file": true}, "s3": {"s3": true}, "gcs": {"gs": true},
 }
 
 // secretWord returns the part of a client setting's name that says it holds a
@@ -158,7 +158,7 @@ func (l *loader) validateStorage(key string, s Storage) {
 		kind     string
 		there    bool
 		required bool
-	}{{"s3", s.S3 != nil, true}, {"gcs", s.GCS != nil, false}, {"azure", s.Azure != nil, true}} {
+	}{{"s3", s.S3 != nil, true}, {"gcs", s.GCS != nil, false}} {
 		switch {
 		case section.there && s.Type != section.kind:
 			l.wrong(key+"."+section.kind, "does not belong to a store of type %s", s.Type)
@@ -168,7 +168,6 @@ func (l *loader) validateStorage(key string, s Storage) {
 	}
 	for name, endpoint := range map[string]string{
 		"s3": fieldOr(s.S3, func(p *S3) string { return p.Endpoint }), "gcs": fieldOr(s.GCS, func(p *GCS) string { return p.Endpoint }),
-		"azure": fieldOr(s.Azure, func(p *Azure) string { return p.Endpoint }),
 	} {
 		if endpoint != "" && !isHTTPURL(endpoint) {
 			l.wrong(key+"."+name+".endpoint", "must be an http or https URL")
