@@ -3,4 +3,255 @@
 
 package main
 
-func clients(r *run) {}
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-data/sluice/test/install"
+)
+
+// tools is what the clients need.
+type tools struct{ python, sparkJars, trino, iceberg, java17, java25 string }
+
+// clients drives every client on local files with SQLite, and on an
+// S3-compatible store with PostgreSQL: each makes and changes a table, then
+// each reads what all have written.
+func clients(r *run) {
+	var t tools
+	if !r.step("install the clients", 20*time.Minute, func(ctx context.Context) (err error) { t, err = installClients(ctx); return err }) {
+		return
+	}
+	func() {
+		var cat *target
+		if !r.step("files: start catalogd", time.Minute, func(ctx context.Context) (err error) {
+			cat, err = r.dev(ctx, filepath.Join(r.dir, "clients"), 0)
+			return err
+		}) {
+			return
+		}
+		r.drive("files", t, cat, nil)
+		r.step("files: stop catalogd", time.Minute, func(context.Context) error { return cat.stop() })
+	}()
+	var s *store
+	if !r.step("s3: start SeaweedFS (built once, about five minutes)", 20*time.Minute, func(ctx context.Context) (err error) { s, err = r.s3(ctx); return err }) {
+		return
+	}
+	defer s.kill()
+	var pg *process
+	var cat *target
+	if !r.step("s3: start PostgreSQL and catalogd", 2*time.Minute, func(ctx context.Context) error {
+		var dsn string
+		var err error
+		if pg, dsn, err = r.postgres(ctx); err != nil {
+			return err
+		}
+		if _, err := command(ctx, r.dir, nil, t.python, "-c", makeBucket, s.endpoint, s.keyID, s.secret, s.bucket); err != nil {
+			return err
+		}
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		cat, err = r.serve(ctx, "clients-s3", deployment{Port: port, Root: "s3://" + s.bucket + "/warehouse", Endpoint: s.endpoint, KeyID: s.keyID, secret: s.secret, dsn: dsn})
+		return err
+	}) {
+		return
+	}
+	defer func() { _ = pg.stop() }()
+	r.drive("s3", t, cat, s)
+	r.step("s3: stop catalogd", time.Minute, func(context.Context) error { return cat.stop() })
+}
+
+const makeBucket = `
+import sys
+import botocore.session
+endpoint, key, secret, bucket = sys.argv[1:]
+c = botocore.session.get_session().create_client("s3", endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, region_name="us-east-1")
+c.create_bucket(Bucket=bucket)
+`
+
+func installClients(ctx context.Context) (t tools, err error) {
+	if t.python, err = install.Python(ctx, "clients", install.Clients); err != nil {
+		return t, err
+	}
+	var jars []string
+	for name, coordinate := range map[string]string{"spark-iceberg": install.SparkRuntime, "spark-aws": install.SparkAWS} {
+		dir, err := install.Artifact(ctx, name, coordinate)
+		if err != nil {
+			return t, err
+		}
+		found, _ := filepath.Glob(filepath.Join(dir, "*.jar"))
+		jars = append(jars, found...)
+	}
+	t.sparkJars = strings.Join(jars, ",")
+	if t.trino, err = install.Trino(ctx); err != nil {
+		return t, err
+	}
+	tool := install.GoTools["iceberg"]
+	if t.iceberg, err = install.GoTool(ctx, tool[0], tool[1]); err != nil {
+		return t, err
+	}
+	if t.java17, err = install.JavaHome(17); err != nil {
+		return t, err
+	}
+	t.java25, err = install.JavaHome(25)
+	return t, err
+}
+
+// drive runs all clients against one catalog.
+func (r *run) drive(where string, t tools, cat *target, s *store) {
+	env := []string{
+		"URI=" + cat.URI, "WAREHOUSE=" + cat.Warehouse, "TOKEN=" + cat.Token, "CLIENT_ID=" + cat.ClientID, "CLIENT_SECRET=" + cat.ClientSecret,
+		"SPARK_JARS=" + t.sparkJars, "JAVA_HOME=" + t.java17, "PYTHONPATH=" + filepath.Join(r.root, "test", "e2e", "clients"), "AWS_REGION=us-east-1",
+		"AWS_EC2_METADATA_DISABLED=true", "SPARK_LOCAL_IP=127.0.0.1",
+	}
+	if s != nil {
+		env = append(env, "S3_ENDPOINT="+s.endpoint, "S3_KEY="+s.keyID, "S3_SECRET="+s.secret)
+	}
+	trinoPort := 0
+	var trino *process
+	if r.step(where+": start Trino", 5*time.Minute, func(ctx context.Context) (err error) {
+		trino, trinoPort, err = r.startTrino(ctx, where, t, cat, s)
+		return err
+	}) {
+		defer func() { _ = trino.stop() }()
+		env = append(env, "TRINO_PORT="+strconv.Itoa(trinoPort))
+	}
+	var written []string
+	names := []string{"pyiceberg", "spark", "duckdb", "trino"}
+	for _, name := range names {
+		if name == "trino" && trino == nil {
+			continue
+		}
+		r.script(where, name, "write", t, env)
+		written = append(written, name)
+	}
+	written = append(written, "spark_v3")
+	env = append(env, "WRITTEN="+strings.Join(written, " "))
+	for _, name := range names {
+		if name == "trino" && trino == nil {
+			continue
+		}
+		r.script(where, name, "read", t, env)
+	}
+	r.icebergGo(where, t, cat, s)
+}
+
+// script runs one client's script and reports each of its steps.
+func (r *run) script(where, name, mode string, t tools, env []string) {
+	ctx, cancel := context.WithTimeout(r.ctx, 10*time.Minute)
+	defer cancel()
+	start := time.Now()
+	out, err := command(ctx, r.dir, env, t.python, filepath.Join(r.root, "test", "e2e", "clients", name+"_client.py"), mode)
+	reported := 0
+	for scanner := bufio.NewScanner(strings.NewReader(out)); scanner.Scan(); {
+		line := scanner.Text()
+		prefix := fmt.Sprintf("%s: %s: ", where, name)
+		if rest, ok := strings.CutPrefix(line, "ok "); ok {
+			i := strings.LastIndexByte(rest, ' ')
+			seconds, ferr := strconv.ParseFloat(rest[max(i, 0)+1:], 64)
+			if i < 0 || ferr != nil {
+				continue // a line of the client's own
+			}
+			r.report(prefix+rest[:i], time.Duration(seconds*float64(time.Second)), nil)
+			reported++
+		} else if rest, ok := strings.CutPrefix(line, "FAIL "); ok {
+			step, reason, _ := strings.Cut(rest, ": ")
+			r.report(prefix+step, 0, errors.New(reason+"\n"+out))
+			reported++
+		}
+	}
+	if reported == 0 {
+		if err == nil {
+			err = errors.New("it printed no step\n" + out)
+		}
+		r.report(fmt.Sprintf("%s: %s: %s", where, name, mode), time.Since(start), err)
+	}
+}
+
+// startTrino configures and starts a Trino server for one catalog.
+func (r *run) startTrino(ctx context.Context, where string, t tools, cat *target, s *store) (*process, int, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, 0, err
+	}
+	dir := filepath.Join(r.dir, "trino-"+where)
+	etc := filepath.Join(dir, "etc")
+	if err := os.MkdirAll(filepath.Join(etc, "catalog"), 0o755); err != nil {
+		return nil, 0, err
+	}
+	catalogProperties := fmt.Sprintf(`connector.name=iceberg
+iceberg.catalog.type=rest
+iceberg.rest-catalog.uri=%s
+iceberg.rest-catalog.warehouse=%s
+iceberg.rest-catalog.security=OAUTH2
+iceberg.rest-catalog.oauth2.credential=%s:%s
+iceberg.rest-catalog.oauth2.scope=catalog
+iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
+`, cat.URI, cat.Warehouse, cat.ClientID, cat.ClientSecret, cat.URI)
+	if s == nil {
+		catalogProperties += "fs.hadoop.enabled=true\n"
+	} else {
+		catalogProperties += fmt.Sprintf("fs.native-s3.enabled=true\ns3.endpoint=%s\ns3.region=us-east-1\ns3.path-style-access=true\ns3.aws-access-key=%s\ns3.aws-secret-key=%s\n", s.endpoint, s.keyID, s.secret)
+	}
+	for name, content := range map[string]string{
+		"node.properties":           fmt.Sprintf("node.environment=e2e\nnode.id=e2e-%s\nnode.data-dir=%s\n", where, filepath.Join(dir, "data")),
+		"jvm.config":                "-server\n-Xmx2G\n-XX:+UseG1GC\n-XX:+ExitOnOutOfMemoryError\n-Dfile.encoding=UTF-8\n--enable-native-access=ALL-UNNAMED\n",
+		"config.properties":         fmt.Sprintf("coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port=%d\ndiscovery.uri=http://127.0.0.1:%d\nnode.internal-address=127.0.0.1\ncatalog.management=static\n", port, port),
+		"log.properties":            "io.trino=WARN\n",
+		"catalog/sluice.properties": catalogProperties,
+	} {
+		if err := os.WriteFile(filepath.Join(etc, name), []byte(content), 0o600); err != nil {
+			return nil, 0, err
+		}
+	}
+	p, err := start(dir, []string{"JAVA_HOME=" + t.java25, "PATH=" + filepath.Join(t.java25, "bin") + ":" + os.Getenv("PATH")},
+		filepath.Join(t.trino, "bin", "launcher"), "run", "--etc-dir="+etc, "--data-dir="+filepath.Join(dir, "data"))
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := p.until(ctx, "Trino", func() bool { return strings.Contains(p.log.String(), "SERVER STARTED") }); err != nil {
+		p.kill()
+		return nil, 0, err
+	}
+	return p, port, nil
+}
+
+// icebergGo drives the command line of iceberg-go.
+func (r *run) icebergGo(where string, t tools, cat *target, s *store) {
+	env := []string{"HOME=" + r.dir}
+	if s != nil {
+		env = append(env, "AWS_ACCESS_KEY_ID="+s.keyID, "AWS_SECRET_ACCESS_KEY="+s.secret, "AWS_S3_ENDPOINT="+s.endpoint, "AWS_REGION=us-east-1")
+	}
+	cli := func(ctx context.Context, want string, args ...string) error {
+		all := append([]string{"--catalog", "rest", "--uri", cat.URI, "--warehouse", cat.Warehouse, "--token", cat.Token}, args...)
+		out, err := command(ctx, r.dir, env, t.iceberg, all...)
+		if err == nil && !strings.Contains(out, want) {
+			err = fmt.Errorf("%s: no %q in\n%s", strings.Join(args, " "), want, out)
+		}
+		return err
+	}
+	for _, c := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"list namespaces", "e2e", []string{"list"}},
+		{"list tables", "pyiceberg", []string{"list", "e2e"}},
+		{"create namespace", "", []string{"create", "namespace", "e2e_go"}},
+		{"set and get properties", "", []string{"properties", "set", "namespace", "e2e_go", "owner", "go"}},
+		{"describe a table", "pyiceberg", []string{"describe", "e2e.pyiceberg"}},
+		{"schema of a table", "name", []string{"schema", "e2e.spark"}},
+		{"location of a table", "", []string{"location", "e2e.spark"}},
+		{"files of a table", "", []string{"files", "e2e.spark"}},
+		{"drop namespace", "", []string{"drop", "namespace", "e2e_go"}},
+	} {
+		r.step(where+": iceberg-go: "+c.name, time.Minute, func(ctx context.Context) error { return cli(ctx, c.want, c.args...) })
+	}
+}

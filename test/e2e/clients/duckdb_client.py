@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The Sluice Authors
+"""DuckDB with its iceberg extension against the catalog."""
+
+import glob
+import os
+import sys
+
+import duckdb
+from common import CLIENT_ID, CLIENT_SECRET, FINAL, S3_ENDPOINT, S3_KEY, S3_SECRET, TOKEN, URI, WAREHOUSE, others, raises, same, steps
+
+
+def extension(name):
+    """The extension file that its PyPI package brings."""
+    package = __import__(f"duckdb_extension_{name}")
+    found = glob.glob(os.path.join(os.path.dirname(package.__file__), "**", f"{name}.duckdb_extension"), recursive=True)
+    if not found:
+        raise RuntimeError(f"no extension file in the package of {name}")
+    return found[0]
+
+
+db = duckdb.connect()
+for name in ("avro", "httpfs", "aws", "iceberg"):
+    db.execute(f"LOAD '{extension(name)}'")
+if S3_ENDPOINT:
+    host = S3_ENDPOINT.split("//")[1]
+    db.execute(f"CREATE SECRET s3 (TYPE s3, KEY_ID '{S3_KEY}', SECRET '{S3_SECRET}', ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false, REGION 'us-east-1')")
+db.execute(f"CREATE SECRET sluice (TYPE iceberg, TOKEN '{TOKEN}')")
+db.execute(f"ATTACH '{WAREHOUSE}' AS sluice (TYPE iceberg, ENDPOINT '{URI}', SECRET sluice, ACCESS_DELEGATION_MODE 'none')")
+
+
+def rows(query):
+    return db.execute(query).fetchall()
+
+
+def create_namespace():
+    db.execute("CREATE SCHEMA IF NOT EXISTS sluice.e2e")
+    same(("e2e",) in rows("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'sluice'"), True)
+
+
+def token_by_client_credentials():
+    db.execute(f"CREATE SECRET oauth (TYPE iceberg, CLIENT_ID '{CLIENT_ID}', CLIENT_SECRET '{CLIENT_SECRET}', OAUTH2_SERVER_URI '{URI}/v1/oauth/tokens', OAUTH2_SCOPE 'catalog')")
+    db.execute(f"ATTACH '{WAREHOUSE}' AS oauth (TYPE iceberg, ENDPOINT '{URI}', SECRET oauth, ACCESS_DELEGATION_MODE 'none')")
+    same(("e2e",) in rows("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'oauth'"), True)
+
+
+def create_and_insert():
+    db.execute("CREATE TABLE sluice.e2e.duckdb (id BIGINT, name VARCHAR, n INTEGER)")
+    db.execute("INSERT INTO sluice.e2e.duckdb VALUES (1,'one',10),(2,'two',20),(3,'three',30)")
+    same(rows("SELECT id, name, n FROM sluice.e2e.duckdb ORDER BY id"), [(1, "one", 10), (2, "two", 20), (3, "three", 30)])
+
+
+def second_commit_and_transaction():
+    db.execute("BEGIN")
+    db.execute("INSERT INTO sluice.e2e.duckdb VALUES (4,'four',40)")
+    db.execute("COMMIT")
+    same(rows("SELECT count(*) FROM sluice.e2e.duckdb"), [(4,)])
+
+
+def time_travel():
+    snapshots = rows("SELECT snapshot_id FROM iceberg_snapshots(sluice.e2e.duckdb) ORDER BY sequence_number")
+    same(rows(f"SELECT count(*) FROM sluice.e2e.duckdb AT (VERSION => {snapshots[0][0]})"), [(3,)])
+
+
+def delete_rows():
+    db.execute("DELETE FROM sluice.e2e.duckdb WHERE id = 3")
+    same(rows("SELECT id, name, n FROM sluice.e2e.duckdb ORDER BY id"), FINAL)
+
+
+def drop():
+    db.execute("CREATE TABLE sluice.e2e.duckdb_tmp (x INTEGER)")
+    db.execute("DROP TABLE sluice.e2e.duckdb_tmp")
+    raises(lambda: rows("SELECT * FROM sluice.e2e.duckdb_tmp"), "does not exist")
+
+
+def read_all():
+    for name in others():
+        if name == "spark_v3":
+            same(rows("SELECT count(*), sum(id) FROM sluice.e2e.spark_v3"), [(90, 4950 - sum(range(3, 100, 10)))], name)
+            continue
+        same(rows(f"SELECT id, name, n FROM sluice.e2e.{name} ORDER BY id"), FINAL, name)
+
+
+if sys.argv[1] == "write":
+    steps(create_namespace, token_by_client_credentials, create_and_insert, second_commit_and_transaction, time_travel, delete_rows, drop)
+else:
+    steps(read_all)
