@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,7 +45,13 @@ type accounts struct {
 	// rounds is how many hashes every failing attempt computes.
 	rounds int
 	slots  chan struct{}
+	// released is when memory was last given back, in Unix seconds.
+	released atomic.Int64
 }
+
+// releaseEvery is how often the memory of hashes is given back, at most, in
+// seconds: it costs a garbage collection.
+const releaseEvery = 10
 
 func newAccounts(list []Account, concurrency int) (*accounts, error) {
 	a := &accounts{
@@ -82,7 +90,7 @@ func (a *accounts) check(ctx context.Context, clientID string, candidates []stri
 	defer cancel()
 	select {
 	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
+		defer a.leave()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -99,4 +107,15 @@ func (a *accounts) check(ctx context.Context, clientID string, candidates []stri
 		}
 	}
 	return nil, errWrongSecret
+}
+
+// leave ends a check. A hash takes 19 MiB, which the runtime would keep for
+// many minutes; the last of several checks gives it back.
+func (a *accounts) leave() {
+	last := len(a.slots) == 1
+	<-a.slots
+	now, before := time.Now().Unix(), a.released.Load()
+	if last && now-before >= releaseEvery && a.released.CompareAndSwap(before, now) {
+		debug.FreeOSMemory()
+	}
 }
