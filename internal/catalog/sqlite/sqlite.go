@@ -176,6 +176,17 @@ func (c *conn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	return s, nil
 }
 
+// close gives the statements up. A connection with statements does not really
+// close, and the log stays behind.
+func (c *conn) close() error {
+	var errs []error
+	c.stmts.Range(func(_, s any) bool {
+		errs = append(errs, s.(*sql.Stmt).Close())
+		return true
+	})
+	return errors.Join(errs...)
+}
+
 func (c *conn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	s, err := c.stmt(ctx, query)
 	if err != nil {
@@ -323,10 +334,10 @@ func (e *engine) Close() error {
 		<-e.stopped
 		var errs []error
 		if e.readDB != nil {
-			errs = append(errs, e.readDB.Close())
+			errs = append(errs, e.reader.close(), e.readDB.Close())
 		}
 		if e.writeOne != nil {
-			errs = append(errs, e.writeOne.Close())
+			errs = append(errs, e.writer.close(), e.writeOne.Close())
 		}
 		if e.writeDB != nil {
 			errs = append(errs, e.writeDB.Close())

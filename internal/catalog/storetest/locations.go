@@ -5,6 +5,8 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -62,6 +64,30 @@ var locationChecks = []check{
 		} {
 			equal(f, location+" is free", f.reservable(location), free)
 		}
+	}},
+	{"random locations agree with the rule in plain words", func(f *fixture) {
+		f.namespaces("a")
+		random := rand.New(rand.NewPCG(1, 2)) // the same ones each time
+		var held []string
+		taken := 0
+		for i := range 400 {
+			l := "s3://b"
+			for range 1 + random.IntN(4) {
+				l += "/" + []string{"a", "b", "ab", "a-", "a0", "%", "é"}[random.IntN(7)]
+			}
+			overlaps := slices.ContainsFunc(held, func(h string) bool {
+				return strings.HasPrefix(l+"/", h+"/") || strings.HasPrefix(h+"/", l+"/")
+			})
+			err := f.create(f.object(catalog.KindTable, "a", fmt.Sprint(i)), l)
+			if overlaps {
+				taken++
+				f.is(err, catalog.ErrLocationTaken)
+				continue
+			}
+			f.ok(err)
+			held = append(held, l)
+		}
+		f.Logf("%d held, %d refused", len(held), taken)
 	}},
 	{"warehouses have locations of their own", func(f *fixture) {
 		f.namespaces("a")

@@ -106,7 +106,9 @@ func (s *Server) create(ctx context.Context) (err error) {
 		return err
 	}
 	data := filepath.Join(s.dir, "data")
-	initdb := s.command(ctx, "initdb", "-D", data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", password, "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync")
+	initdb := s.command(ctx, "initdb", "-D", data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", password, "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync",
+		// Not bytewise, so that columns and queries must say what they compare by.
+		"--locale-provider", "icu", "--icu-locale", "en-US")
 	if err := initdb.Run(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, s.logged())
 	}

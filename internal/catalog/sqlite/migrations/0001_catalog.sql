@@ -46,7 +46,8 @@ CREATE TABLE objects (
     FOREIGN KEY (warehouse, namespace) REFERENCES namespaces (warehouse, path)
 ) STRICT;
 CREATE UNIQUE INDEX objects_live ON objects (warehouse, class, namespace, name) WHERE dropped_at IS NULL;
-CREATE INDEX objects_listed ON objects (warehouse, kind, namespace, name) WHERE dropped_at IS NULL;
+-- dropped_at is in it for its condition, so that listings read the index alone.
+CREATE INDEX objects_listed ON objects (warehouse, kind, namespace, name, dropped_at) WHERE dropped_at IS NULL;
 CREATE INDEX objects_namespace ON objects (warehouse, namespace);
 CREATE INDEX objects_dropped ON objects (warehouse, id) WHERE dropped_at IS NOT NULL;
 CREATE INDEX objects_expired ON objects (expires_at) WHERE expires_at IS NOT NULL;
