@@ -32,7 +32,9 @@ type Reader interface {
 	// ListObjects returns the names of live objects of one kind in bytewise
 	// order. It does not check that the namespace exists.
 	ListObjects(ctx context.Context, warehouse uuid.UUID, ns Namespace, kind Kind, page Page) ([]string, error)
-	// ListDropped returns soft-deleted objects of a warehouse, oldest first.
+	// ListDropped returns soft-deleted objects of a warehouse, oldest first: in
+	// order of their ids, which grow with time. Page.After is the id of the last
+	// object of the page before.
 	ListDropped(ctx context.Context, warehouse uuid.UUID, page Page) ([]Object, error)
 	// Locations returns every location reserved for an object, base first.
 	Locations(ctx context.Context, object uuid.UUID) ([]string, error)
@@ -40,7 +42,10 @@ type Reader interface {
 	Idempotency(ctx context.Context, warehouse uuid.UUID, principal string, key uuid.UUID, now time.Time) (IdempotencyRecord, error)
 }
 
-// Tx is one transaction of a [Store].
+// Tx is one transaction of a [Store]. After a method has failed with one of
+// the sentinels the transaction can still be read from, to say why; it cannot
+// be committed any more: [Store.Update] returns that failure even when the
+// function returns nil.
 type Tx interface {
 	Reader
 
@@ -99,7 +104,9 @@ type Tx interface {
 //
 // A failure is one of the sentinels of this package, or wraps ErrUnavailable
 // when nothing was applied, or wraps ErrUnknownOutcome when COMMIT itself
-// failed; anything else is a fault of the program.
+// failed; anything else is a fault of the program. When a caller's context
+// ends before the COMMIT, the failure wraps ErrUnavailable and the context's
+// error; from the COMMIT on it has no effect.
 type Store interface {
 	Reader
 

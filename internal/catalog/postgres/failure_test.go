@@ -338,3 +338,18 @@ func TestCancelledStatementLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestExhaustedPoolIsUnavailable(t *testing.T) {
+	t.Parallel()
+	_, s := open(t, Options{MaxConns: 1, BeginTimeout: 50 * time.Millisecond})
+	var inner error
+	if err := s.Update(t.Context(), func(catalog.Tx) error {
+		inner = s.Update(t.Context(), func(catalog.Tx) error { return nil })
+		return nil
+	}); err != nil {
+		t.Errorf("the one that has the connection: %v", err)
+	}
+	if !errors.Is(inner, catalog.ErrUnavailable) {
+		t.Errorf("the one that waits: %v", inner)
+	}
+}

@@ -31,6 +31,9 @@ type Options struct {
 	MaxConns int // 16 when zero
 	// ConnectTimeout bounds making a connection; 5 s when zero.
 	ConnectTimeout time.Duration
+	// BeginTimeout bounds how long a transaction waits for a connection of the
+	// pool and its start; 10 s when zero.
+	BeginTimeout time.Duration
 	// IdleInTransaction is after how long the server ends a transaction whose
 	// client says nothing, so that a lost server holds no locks for ever; a
 	// minute when zero.
@@ -61,6 +64,10 @@ func openEngine(ctx context.Context, dsn string, o Options) (*engine, error) {
 	if o.ConnectTimeout > 0 {
 		cfg.ConnConfig.ConnectTimeout = o.ConnectTimeout
 	}
+	begin := 10 * time.Second
+	if o.BeginTimeout > 0 {
+		begin = o.BeginTimeout
+	}
 	idle := time.Minute
 	if o.IdleInTransaction > 0 {
 		idle = o.IdleInTransaction
@@ -74,11 +81,14 @@ func openEngine(ctx context.Context, dsn string, o Options) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL pool: %w", classify(err))
 	}
-	return &engine{pool: pool}, nil
+	return &engine{pool: pool, beginTimeout: begin}, nil
 }
 
 // engine implements sqlstore.Engine.
-type engine struct{ pool *pgxpool.Pool }
+type engine struct {
+	pool         *pgxpool.Pool
+	beginTimeout time.Duration
+}
 
 // querier is what a pool and a transaction have in common.
 type querier interface {

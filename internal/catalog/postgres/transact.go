@@ -54,9 +54,9 @@ func retryable(err error) bool {
 }
 
 func (e *engine) transactOnce(ctx context.Context, fn func(sqlstore.Conn) error) error {
-	t, err := e.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	t, err := e.begin(ctx)
 	if err != nil {
-		return classify(err)
+		return fmt.Errorf("begin: %w", classify(err))
 	}
 	committing := false
 	defer func() {
@@ -84,6 +84,12 @@ func (e *engine) transactOnce(ctx context.Context, fn func(sqlstore.Conn) error)
 	}
 	committing = true
 	return commit(ctx, t)
+}
+
+func (e *engine) begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.beginTimeout)
+	defer cancel()
+	return e.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 }
 
 // commit runs to its end: a caller that gives up must not turn a commit into
