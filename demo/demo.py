@@ -123,7 +123,7 @@ def main():
         summary = snapshot.summary
         when = time.strftime("%H:%M:%S", time.gmtime(snapshot.timestamp_ms / 1000))
         print(f"   {snapshot.snapshot_id:>20} {when} {summary.operation.value:<9} "
-              f"+{int(summary.get('added-records', 0)):>7,} -{int(summary.get('deleted-records', 0)):>7,} rows {summary.get('quarter', '')}")
+              f"+{int(summary.get('added-records') or 0):>7,} -{int(summary.get('deleted-records') or 0):>7,} rows {summary.get('quarter') or ''}")
 
     settings(ready)
 
