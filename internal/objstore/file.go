@@ -191,9 +191,9 @@ func (f *files) writeNew(_ context.Context, l Location, data []byte) error {
 	if err != nil {
 		return err
 	}
-	// Another server's Delete may remove a directory that became empty just
-	// after it was made here.
-	for range 3 {
+	// A Delete elsewhere may remove a directory that became empty just after
+	// it was made here.
+	for range 10 {
 		err = f.writeIn(root, path.Dir(name), path.Base(name), data)
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
