@@ -4,7 +4,6 @@
 package rest
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -12,23 +11,25 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/klauspost/compress/gzip"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/metadata"
 )
 
 // minCompressed is the size from which answers are compressed; below it the
-// work costs more than the bytes. minKept is the size from which a compressed
-// load answer is kept for the next caller.
+// work costs more than the bytes. Up to onePart an answer is put together and
+// written at once, which takes one packet's way through the server.
 const (
 	minCompressed = 2 << 10
-	minKept       = 32 << 10
+	onePart       = 16 << 10
 )
 
 // audit records a read or a refusal before it is answered. Changes that
-// happened have been recorded with themselves.
+// happened have been recorded with themselves, and what no route takes has
+// touched nothing.
 func (c *call) audit(status int) error {
-	if c.h.cfg.Audit == nil || c.route.mutation && status < 400 {
+	if c.h.cfg.Audit == nil || c.route == c.h.unrouted || c.route.mutation && status < 400 {
 		return nil
 	}
 	a := Access{Request: c.r, RequestID: c.requestID, Principal: c.principal, Operation: c.route.operation, Resource: c.resource, Status: status}
@@ -77,16 +78,26 @@ func (c *call) empty(status int) error {
 // write writes a JSON answer, compressed when the client takes it and it pays.
 func (c *call) write(status int, body []byte) {
 	c.private()
-	if len(body) >= minCompressed {
-		c.w.Header().Add("Vary", "Accept-Encoding")
-		if c.acceptsGzip() {
-			if compressed, err := compress(body); err == nil {
-				c.w.Header().Set("Content-Encoding", "gzip")
-				body = compressed
-			}
+	if len(body) >= minCompressed && c.mayCompress() {
+		if run, err := c.h.compressor.deflate(body); err == nil {
+			before, after := run.stream(nil, nil)
+			c.writeGzip(status, before, run.blocks, after)
+			return
 		}
 	}
 	c.writeRaw(status, body)
+}
+
+// mayCompress reports whether the client takes gzip, and tells caches that
+// the answer depends on it.
+func (c *call) mayCompress() bool {
+	c.w.Header().Add("Vary", "Accept-Encoding")
+	return acceptsGzip(c.r.Header["Accept-Encoding"])
+}
+
+func (c *call) writeGzip(status int, parts ...[]byte) {
+	c.w.Header().Set("Content-Encoding", "gzip")
+	c.writeRaw(status, parts...)
 }
 
 // private keeps answers out of shared caches: all of them depend on who asks.
@@ -119,40 +130,6 @@ func (c *call) writeRaw(status int, parts ...[]byte) {
 			return // the client is gone
 		}
 	}
-}
-
-func compress(parts ...[]byte) ([]byte, error) {
-	var buf bytes.Buffer
-	zw, err := gzip.NewWriterLevel(&buf, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range parts {
-		if _, err := zw.Write(p); err != nil {
-			return nil, err
-		}
-	}
-	if err := zw.Close(); err != nil {
-		return nil, err
-	}
-	return buf.Bytes(), nil
-}
-
-// acceptsGzip reports whether Accept-Encoding allows gzip (RFC 9110 section
-// 12.5.3).
-func (c *call) acceptsGzip() bool {
-	for _, line := range c.r.Header.Values("Accept-Encoding") {
-		for item := range strings.SplitSeq(line, ",") {
-			coding, weight, _ := strings.Cut(item, ";")
-			coding = strings.ToLower(strings.TrimSpace(coding))
-			if coding != "gzip" && coding != "x-gzip" && coding != "*" {
-				continue
-			}
-			q := strings.TrimSpace(weight)
-			return q != "q=0" && q != "q=0.0" && q != "q=0.00" && q != "q=0.000"
-		}
-	}
-	return false
 }
 
 // delegation parses X-Iceberg-Access-Delegation, a list. Mechanisms that this
@@ -190,20 +167,28 @@ func (c *call) delegation() (string, error) {
 	return "", nil
 }
 
+// Which snapshots a load answer holds.
+const (
+	snapshotsAll  = "all"
+	snapshotsRefs = "refs"
+)
+
 // etag is the tag of an answer that holds metadata. It is made of everything
 // that shapes the answer: warehouse, version, which snapshots, how access is
 // delegated, what the principal may do, and labels; so the same state has one
 // tag whether it was created, committed or loaded, and no tag is good for
-// another principal's answer.
+// another principal's answer. It names the state, not its coding: caches tell
+// the codings apart by Vary.
 func (c *call) etag(obj *catalog.Object, snapshots, delegation string) string {
-	sum := sha256.New()
-	for _, part := range []string{
-		c.warehouse.Name(), obj.MetadataLocation, snapshots, delegation, c.principal.Access(c.warehouse.Name()).String(), string(obj.Labels),
+	b := make([]byte, 0, 512)
+	for _, part := range [...]string{
+		c.warehouse.Name(), obj.MetadataLocation, snapshots, delegation, c.principal.Access(c.warehouse.Name()).String(),
 	} {
-		sum.Write([]byte(part))
-		sum.Write([]byte{0})
+		b = append(append(b, part...), 0)
 	}
-	return `"` + hex.EncodeToString(sum.Sum(nil)[:16]) + `"`
+	sum := sha256.Sum256(append(b, obj.Labels...))
+	b = append(b[:0], '"')
+	return string(append(hex.AppendEncode(b, sum[:16]), '"'))
 }
 
 // matches reports whether If-None-Match names the tag (RFC 9110 section
@@ -224,24 +209,8 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// sendTable answers with a table: its stored metadata as it is, between the
-// few bytes that go around it.
-func (c *call) sendTable(obj *catalog.Object, metadata []byte, etag string) error {
-	if err := c.admit(http.StatusOK); err != nil {
-		return err
-	}
-	h := c.w.Header()
-	if etag != "" {
-		h.Set("ETag", etag)
-	}
-	c.private()
-	head := append(make([]byte, 0, 256), '{')
-	if obj.MetadataLocation != "" {
-		head = append(head, `"metadata-location":`...)
-		head = appendString(head, obj.MetadataLocation)
-		head = append(head, ',')
-	}
-	head = append(head, `"metadata":`...)
+// sendTable answers with LoadTableResult.
+func (c *call) sendTable(obj *catalog.Object, doc *metadata.Document, snapshots, etag string) error {
 	tail := make([]byte, 0, 64+len(c.warehouse.configJSON)+len(obj.Labels))
 	tail = append(tail, `,"config":`...)
 	tail = append(tail, c.warehouse.configJSON...)
@@ -249,48 +218,68 @@ func (c *call) sendTable(obj *catalog.Object, metadata []byte, etag string) erro
 		tail = append(tail, `,"labels":`...)
 		tail = append(tail, obj.Labels...)
 	}
-	tail = append(tail, '}')
-	size := len(head) + len(metadata) + len(tail)
-	if size >= minCompressed {
-		h.Add("Vary", "Accept-Encoding")
-		if c.acceptsGzip() {
-			compressed, err := c.compressed(etag, size, head, metadata, tail)
-			if err == nil {
-				h.Set("Content-Encoding", "gzip")
-				c.writeRaw(http.StatusOK, compressed)
-				return nil
-			}
-		}
-	}
-	if size <= 16<<10 {
-		// One write, one packet.
-		c.writeRaw(http.StatusOK, append(append(append(make([]byte, 0, size), head...), metadata...), tail...))
-		return nil
-	}
-	c.writeRaw(http.StatusOK, head, metadata, tail)
-	return nil
+	return c.sendMetadata(obj.MetadataLocation, doc, snapshots, append(tail, '}'), etag)
 }
 
-// compressed returns the compressed form of a large answer from the cache, or
-// makes it.
-func (c *call) compressed(etag string, size int, parts ...[]byte) ([]byte, error) {
-	if etag != "" && size >= minKept {
-		if b, ok := c.h.compressed.GetIfPresent(etag); ok {
-			return b, nil
+// sendCommitted answers with CommitTableResponse, which unlike a load has no
+// config.
+func (c *call) sendCommitted(obj *catalog.Object, doc *metadata.Document, etag string) error {
+	return c.sendMetadata(obj.MetadataLocation, doc, snapshotsAll, []byte{'}'}, etag)
+}
+
+// sendStaged answers with LoadTableResult for a table that no file holds yet.
+func (c *call) sendStaged(raw []byte) error {
+	body := append(make([]byte, 0, 64+len(raw)+len(c.warehouse.configJSON)), `{"metadata":`...)
+	body = append(body, raw...)
+	body = append(body, `,"config":`...)
+	body = append(body, c.warehouse.configJSON...)
+	return c.send(http.StatusOK, append(body, '}'))
+}
+
+// sendMetadata answers with a table's metadata as it is stored, between the
+// few bytes that go around it.
+func (c *call) sendMetadata(location string, doc *metadata.Document, snapshots string, tail []byte, etag string) error {
+	if err := c.admit(http.StatusOK); err != nil {
+		return err
+	}
+	head := append(make([]byte, 0, 64+len(location)), `{"metadata-location":`...)
+	head = appendString(head, location)
+	head = append(head, `,"metadata":`...)
+	if etag != "" {
+		c.w.Header().Set("ETag", etag)
+	}
+	c.private()
+	if doc.Size() >= minCompressed && c.mayCompress() {
+		if run, err := c.h.compressor.table(c.ctx, location, snapshots, doc); err == nil {
+			before, after := run.stream(head, tail)
+			c.writeGzip(http.StatusOK, before, run.blocks, after)
+			return nil
 		}
 	}
-	b, err := compress(parts...)
-	if err == nil && etag != "" && size >= minKept {
-		c.h.compressed.Set(etag, b)
+	raw := shown(doc, snapshots)
+	if size := len(head) + len(raw) + len(tail); size <= onePart {
+		c.writeRaw(http.StatusOK, append(append(append(make([]byte, 0, size), head...), raw...), tail...))
+		return nil
 	}
-	return b, err
+	c.writeRaw(http.StatusOK, head, raw, tail)
+	return nil
 }
 
 // appendString appends a JSON string.
 func appendString(b []byte, s string) []byte {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return append(b, `""`...) // not valid UTF-8: stores hold none
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			return appendAnyString(b, s)
+		}
 	}
-	return append(b, raw...)
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// appendAnyString is appendString for strings that need a closer look. Stores
+// hold valid UTF-8 only; should one not, a replacement character shows it.
+func appendAnyString(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, strings.ToValidUTF8(s, "\ufffd")) // nothing else can fail
+	return b
 }

@@ -23,6 +23,10 @@ import (
 // maxDepth bounds how deeply a request's JSON may nest.
 const maxDepth = 500
 
+// believedLength bounds what is allocated on the strength of Content-Length
+// alone.
+const believedLength = 256 << 10
+
 // readBody reads the whole body within the limit, inflated where the client
 // sent it compressed.
 func (c *call) readBody() error {
@@ -47,7 +51,8 @@ func (c *call) readBody() error {
 	}
 	var buf bytes.Buffer
 	if c.r.ContentLength > 0 {
-		buf.Grow(int(c.r.ContentLength) + bytes.MinRead)
+		// No more than this is believed before it has arrived.
+		buf.Grow(int(min(c.r.ContentLength, believedLength)) + bytes.MinRead)
 	}
 	n, err := buf.ReadFrom(io.LimitReader(body, limit+1))
 	if err != nil {
@@ -228,6 +233,9 @@ func levels(raw *[]*string, field string) (catalog.Namespace, error) {
 	}
 	if len(*raw) == 0 {
 		return nil, catalog.Errorf(catalog.BadRequest, "%s: at least one level is required", field)
+	}
+	if len(*raw) > maxLevels {
+		return nil, catalog.Errorf(catalog.BadRequest, "%s: %d levels; at most %d are allowed", field, len(*raw), maxLevels)
 	}
 	var ns catalog.Namespace
 	for i, level := range *raw {

@@ -45,7 +45,7 @@ func (c *call) getConfig() error {
 	}{
 		Defaults:  map[string]string{},
 		Overrides: map[string]string{"prefix": name, "namespace-separator": advertisedSeparator},
-		Endpoints: c.h.endpoints(),
+		Endpoints: c.h.endpoints,
 		Lifetime:  isoDuration(wh.Options().IdempotencyLifetime),
 	})
 }

@@ -4,86 +4,61 @@
 package rest_test
 
 import (
-	"errors"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/sluice-data/sluice/internal/catalog"
-	"github.com/sluice-data/sluice/internal/catalog/sqlite"
 	"github.com/sluice-data/sluice/internal/identity"
-	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/rest"
+	"github.com/sluice-data/sluice/internal/secret"
 	"github.com/sluice-data/sluice/test/conformance/suite"
 )
 
-// serve starts the handler over SQLite and local files, for the token
-// "secret" with write access, "reader" with read access, and
-// "stranger" with none.
-func serve(t testing.TB) *httptest.Server {
-	t.Helper()
-	dir := t.TempDir()
-	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "catalog.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	root := "file://" + filepath.Join(dir, "w")
-	bucket, err := objstore.Open(t.Context(), objstore.Profile{Type: objstore.TypeFile, Root: root}, objstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { bucket.Close() })
-	wh, err := catalog.OpenWarehouse(t.Context(), catalog.Config{Options: catalog.Options{Name: "demo"}, Root: root, Store: store, Files: bucket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(wh.Close)
-	logger := slog.New(slog.DiscardHandler)
-	if os.Getenv("SLUICE_TEST_LOG") != "" {
-		logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	h, err := rest.New(rest.Config{Warehouses: []rest.Warehouse{wh}, Authenticate: authenticate, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return s
+// beyondReach are cases of severity "should" that this package cannot meet,
+// with the reason. A case that passes must leave the list.
+var beyondReach = map[string]string{
+	"route.bad-escape": "net/http refuses a broken escape in the request line before any handler is asked",
+	"malformed.create-table.field-type-unknown": "package metadata names the field and not the value",
+	"malformed.create-table.spec-bucket-zero":   "package metadata names the field and not the value",
+	"malformed.create-table.order-direction":    "package metadata names the field and what it may be, not the value",
+	"malformed.commit.set-ref-bad-type":         "package metadata names the field and what it may be, not the value",
 }
 
-func authenticate(r *http.Request) (identity.Principal, error) {
-	write := []identity.Grant{{Warehouse: "demo", Access: identity.AccessWrite}}
-	switch r.Header.Get("Authorization") {
-	case "Bearer secret":
-		return identity.Principal{ID: "account:a", Grants: write}, nil
-	case "Bearer stranger":
-		return identity.Principal{ID: "account:s"}, nil
-	case "Bearer reader":
-		return identity.Principal{ID: "account:r", Grants: []identity.Grant{{Warehouse: "demo", Access: identity.AccessRead}}}, nil
-	}
-	return identity.Principal{}, &identity.Refusal{Status: http.StatusUnauthorized, Message: "Not authenticated", Challenge: `Bearer realm="sluice"`, Cause: errors.New("test")}
-}
-
-// TestConformance runs the suite for any Iceberg REST catalog against ours.
+// TestConformance runs the suite for any Iceberg REST catalog against ours,
+// with the built-in accounts.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	results, err := suite.Run(t.Context(), suite.Target{URI: s.URL, Token: "secret", Token2: "stranger", Warehouse: "demo"}, suite.Options{Parallel: 2})
+	account := func(id, token, password string, grants ...identity.Grant) (identity.Account, identity.StaticToken) {
+		return identity.Account{ClientID: id, Secrets: []identity.Hash{identity.NewHash(secret.New(password))}, Grants: grants},
+			identity.StaticToken{Token: secret.New(token), ClientID: id}
+	}
+	writer, writerToken := account("writer", "writer-token-0123456789", "writer-password-0123456789", identity.Grant{Warehouse: "demo", Access: identity.AccessWrite})
+	stranger, strangerToken := account("stranger", "stranger-token-0123456789", "stranger-password-0123456789")
+	signing, _ := identity.GenerateSigningKey()
+	ids, err := identity.New(identity.Config{
+		Accounts: []identity.Account{writer, stranger}, StaticTokens: []identity.StaticToken{writerToken, strangerToken}, SigningKey: signing,
+		Limits: identity.Limits{ClientFailures: 1000, AddressFailures: 1000},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(c *rest.Config) { c.Authenticate, c.Tokens = ids.Authenticate, ids.TokenEndpoint() })
+	results, err := suite.Run(t.Context(), suite.Target{
+		URI: s.URL, Token: "writer-token-0123456789", Token2: "stranger-token-0123456789",
+		Credential: "writer:writer-password-0123456789", Warehouse: "demo",
+	}, suite.Options{Parallel: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	counts := map[string]int{}
 	for _, r := range results {
 		counts[string(r.Outcome)]++
-		if r.Outcome == suite.Fail {
+		reason, excused := beyondReach[r.ID]
+		switch {
+		case r.Outcome == suite.Pass && excused:
+			t.Errorf("%s passes; take it off the list", r.ID)
+		case r.Outcome == suite.Fail && excused && r.Severity == suite.Should:
+			t.Logf("%s: %s", r.ID, reason)
+		case r.Outcome == suite.Fail:
 			t.Errorf("%s (%s): %s\n\t%s", r.ID, r.Severity, r.Title, strings.Join(r.Reasons, "\n\t"))
 		}
 	}

@@ -92,10 +92,10 @@ func (c *call) toWire(err error) wireError {
 			e.kind = "InternalServerError"
 		}
 		return e
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) && c.r.Context().Err() != nil:
 		// The client is gone; nobody reads this but the logs.
 		return wireError{status: statusClientClosedRequest, kind: "ClientClosedRequest", message: "The client closed the request"}
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		if c.route.write {
 			return wireError{status: http.StatusInternalServerError, kind: "CommitStateUnknownException", message: "The request took too long; its outcome is unknown"}
 		}
@@ -108,7 +108,7 @@ func (c *call) toWire(err error) wireError {
 // statusClientClosedRequest is nginx's code, for logs and metrics.
 const statusClientClosedRequest = 499
 
-// fail answers with an error, and records final ones for the request's key.
+// fail answers with an error.
 func (c *call) fail(err error) {
 	if c.status != 0 {
 		// The answer has begun; all that is left is not to end it well.
@@ -122,13 +122,6 @@ func (c *call) fail(err error) {
 		c.h.log.InfoContext(c.ctx, "request refused", "operation", c.route.operation, "status", e.status, "principal", c.principal.ID, "resource", c.resource, "error", err)
 	}
 	body := errorBody(e)
-	if final(e.status) && c.mutation.Key != nil && c.route.mutation && !catalog.IsReplayed(err) {
-		if ferr := c.warehouse.FinishFailed(c.ctx, c.mutation, e.status, body); ferr != nil && !catalog.IsReplayed(ferr) {
-			// Without the record the same request might end otherwise later.
-			e = c.toWire(ferr)
-			body = errorBody(e)
-		}
-	}
 	h := c.w.Header()
 	h.Del("ETag")
 	if e.header[0] != "" {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -36,21 +37,38 @@ func decodeSegment(raw string) (string, error) {
 // occur in a raw segment.
 var separators = strings.NewReplacer("%1F", "\x1f", "%1f", "\x1f", "%7C", "\x1f", "%7c", "\x1f", "|", "\x1f")
 
+// maxLevels is how many levels a namespace has at most; package catalog
+// creates none with more, and a longer one is not worth looking for.
+const maxLevels = 32
+
 // namespace decodes the path's namespace: split first, then decode, so that
 // an escape inside a level cannot become a separator.
 func (c *call) namespace() (catalog.Namespace, error) {
-	var ns catalog.Namespace
-	for level := range strings.SplitSeq(separators.Replace(c.params.namespace), "\x1f") {
-		s, err := decodeSegment(level)
-		if err == nil {
-			err = catalog.CheckName(s)
-		}
-		if err != nil {
-			return nil, catalog.Errorf(catalog.BadRequest, "namespace: %s", err.Error())
-		}
-		ns = append(ns, s)
+	ns, err := splitNamespace(separators.Replace(c.params.namespace), decodeSegment)
+	if err != nil {
+		return nil, catalog.Errorf(catalog.BadRequest, "namespace: %s", err.Error())
 	}
 	c.resource = ns.String()
+	return ns, nil
+}
+
+// splitNamespace splits at the unit separator, and decodes and checks each
+// level.
+func splitNamespace(s string, decode func(string) (string, error)) (catalog.Namespace, error) {
+	if n := strings.Count(s, catalog.Separator) + 1; n > maxLevels {
+		return nil, fmt.Errorf("%d levels; at most %d are allowed", n, maxLevels)
+	}
+	var ns catalog.Namespace
+	for level := range strings.SplitSeq(s, catalog.Separator) {
+		level, err := decode(level)
+		if err == nil {
+			err = catalog.CheckName(level)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ns = append(ns, level)
+	}
 	return ns, nil
 }
 
@@ -90,21 +108,28 @@ func (c *call) query() (url.Values, error) {
 	return q, nil
 }
 
-// parent decodes the parent parameter of listNamespaces; nil for none.
-func parent(q url.Values) (catalog.Namespace, error) {
+// parent decodes the parent parameter of listNamespaces; nil for none. The
+// query has been decoded already, so separators stand as they are.
+//
+// Some clients encode the separator themselves and the query once more; what
+// they mean is the second reading, nil for all others. It counts only where
+// no namespace has the first one, so that a level may well hold "%1F".
+func parent(q url.Values) (ns, second catalog.Namespace, err error) {
 	s := q.Get("parent")
 	if s == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	var ns catalog.Namespace
-	// Some clients encode the separator themselves and the query once more.
-	for level := range strings.SplitSeq(separators.Replace(s), "\x1f") {
-		if err := catalog.CheckName(level); err != nil {
-			return nil, catalog.Errorf(catalog.BadRequest, "parent: %s", err.Error())
+	asIs := func(level string) (string, error) { return level, nil }
+	ns, err = splitNamespace(strings.ReplaceAll(s, "|", catalog.Separator), asIs)
+	if err != nil {
+		return nil, nil, catalog.Errorf(catalog.BadRequest, "parent: %s", err.Error())
+	}
+	if twice := separators.Replace(s); strings.Count(twice, catalog.Separator) >= len(ns) {
+		if second, err = splitNamespace(twice, decodeSegment); err != nil {
+			second = nil
 		}
-		ns = append(ns, level)
 	}
-	return ns, nil
+	return ns, second, nil
 }
 
 const (
@@ -154,7 +179,9 @@ func decodePageToken(token, listing string) (last string, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil && len(raw) > 1+tokenChecksum && raw[0] == tokenVersion {
 		last = string(raw[1+tokenChecksum:])
-		if sum := pageChecksum(last, listing); string(sum[:tokenChecksum]) == string(raw[1:1+tokenChecksum]) {
+		sum := pageChecksum(last, listing)
+		// The checksum is no secret: what it covers is checked like any name.
+		if string(sum[:tokenChecksum]) == string(raw[1:1+tokenChecksum]) && catalog.CheckName(last) == nil {
 			return last, nil
 		}
 	}

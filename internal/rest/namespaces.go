@@ -14,9 +14,17 @@ func (c *call) listNamespaces() error {
 	if err != nil {
 		return err
 	}
-	under, err := parent(q)
+	under, second, err := parent(q)
 	if err != nil {
 		return err
+	}
+	if second != nil {
+		_, err := c.warehouse.LoadNamespace(c.ctx, under)
+		if catalog.ReasonOf(err) == catalog.NoSuchNamespace {
+			under = second
+		} else if err != nil {
+			return err
+		}
 	}
 	c.resource = under.String()
 	p, err := page(q, c.listing(under))

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 	"github.com/sluice-data/sluice/internal/identity"
@@ -85,7 +83,7 @@ type Config struct {
 	// MaxBodyBytes bounds a request's body, and its inflated form; 64 MiB
 	// when zero.
 	MaxBodyBytes int64
-	// CompressedCacheBytes bounds the cache of compressed answers; 64 MiB
+	// CompressedCacheBytes bounds the cache of compressed metadata; 64 MiB
 	// when zero.
 	CompressedCacheBytes int64
 	Now                  func() time.Time
@@ -106,9 +104,11 @@ type Access struct {
 type Handler struct {
 	cfg        Config
 	root       *node
+	unrouted   *route // stands for requests that no route takes
+	endpoints  []string
 	warehouses map[string]*served
 	names      []string
-	compressed *otter.Cache[string, []byte]
+	compressor *compressor
 	log        *slog.Logger
 }
 
@@ -152,11 +152,9 @@ func New(cfg Config) (*Handler, error) {
 		h.warehouses[w.Name()] = &served{w, raw}
 		h.names = append(h.names, w.Name())
 	}
-	h.compressed = otter.Must(&otter.Options[string, []byte]{
-		MaximumWeight: uint64(cfg.CompressedCacheBytes),
-		Weigher:       func(key string, b []byte) uint32 { return uint32(min(len(key)+len(b), 1<<32-1)) },
-	})
+	h.compressor = newCompressor(cfg.CompressedCacheBytes)
 	h.root = h.buildRoutes()
+	h.endpoints = endpoints()
 	return h, nil
 }
 
@@ -179,41 +177,54 @@ type call struct {
 
 // ServeHTTP serves one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := h.cfg.Now()
 	c := &call{h: h, w: w, r: r, requestID: requestID(r)}
 	w.Header().Set("X-Request-Id", c.requestID)
 	c.ctx = telemetry.WithRequestID(r.Context(), c.requestID)
 	var routeErr error
 	c.route, c.params, routeErr = h.match(r)
-	ctx, span := h.cfg.Tracer.Request(c.ctx, r, c.route.pattern)
+	defer c.observe()()
+	defer c.recover()
+	if err := c.serve(routeErr); err != nil {
+		c.fail(err)
+	}
+}
+
+// observe starts to measure the request; the function that it returns ends
+// that, however the request has ended.
+func (c *call) observe() (end func()) {
+	start := c.h.cfg.Now()
+	ctx, span := c.h.cfg.Tracer.Request(c.ctx, c.r, c.route.pattern)
 	c.ctx = ctx
 	if c.route.metrics != nil {
 		c.route.metrics.Begin()
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that is compared, by its documentation
-				panic(p)
-			}
-			if h.cfg.Metrics != nil {
-				h.cfg.Metrics.Panicked()
-			}
-			h.log.ErrorContext(c.ctx, "panic", "operation", c.route.operation, "panic", p, "stack", stack())
-			c.fail(catalog.Errorf(catalog.Internal, "Internal error; the logs have more under request id %s", c.requestID))
-		}
-		took := h.cfg.Now().Sub(start)
+	return func() {
+		took := c.h.cfg.Now().Sub(start)
 		if c.route.metrics != nil {
 			c.route.metrics.End(c.status, took)
 		}
 		telemetry.EndRequest(span, c.status)
-		if h.log.Enabled(c.ctx, slog.LevelDebug) {
-			h.log.DebugContext(c.ctx, "request", "operation", c.route.operation, "method", r.Method, "status", c.status,
+		if c.h.log.Enabled(c.ctx, slog.LevelDebug) {
+			c.h.log.DebugContext(c.ctx, "request", "operation", c.route.operation, "method", c.r.Method, "status", c.status,
 				"principal", c.principal.ID, "took", took)
 		}
-	}()
-	if err := c.serve(routeErr); err != nil {
-		c.fail(err)
 	}
+}
+
+// recover turns a panic into a 500 that says nothing of it but where to look.
+func (c *call) recover() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that is compared, by its documentation
+		panic(p)
+	}
+	if c.h.cfg.Metrics != nil {
+		c.h.cfg.Metrics.Panicked()
+	}
+	c.h.log.ErrorContext(c.ctx, "panic", "operation", c.route.operation, "panic", p, "stack", stack())
+	c.fail(catalog.Errorf(catalog.Internal, "Internal error"))
 }
 
 // serve takes the steps that all operations have in common.
@@ -224,12 +235,12 @@ func (c *call) serve(routeErr error) error {
 		c.status = rec.status
 		return nil
 	}
+	if routeErr != nil {
+		return routeErr
+	}
 	var err error
 	if c.principal, err = c.h.cfg.Authenticate(c.r); err != nil {
 		return err
-	}
-	if routeErr != nil {
-		return routeErr
 	}
 	if c.route.warehouse {
 		if err := c.enterWarehouse(); err != nil {
@@ -246,14 +257,10 @@ func (c *call) serve(routeErr error) error {
 	if err != nil || done {
 		return err
 	}
-	err = c.route.serve(c)
-	if catalog.IsReplayed(err) {
-		// The other request was first; its outcome is ours.
-		if done, err := c.replay(); err != nil || done {
-			return err
-		}
+	if err := c.route.serve(c); err != nil {
+		return c.conclude(err)
 	}
-	return err
+	return nil
 }
 
 // enterWarehouse finds the warehouse that the prefix names. One that the

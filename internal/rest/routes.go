@@ -4,10 +4,12 @@
 package rest
 
 import (
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/telemetry"
@@ -29,6 +31,8 @@ type route struct {
 
 // params are the raw path segments that a pattern names.
 type params struct{ prefix, namespace, name string }
+
+const tokensPath = "/v1/oauth/tokens"
 
 // operations is every route; the order is that of the OpenAPI file.
 func operations() []*route {
@@ -90,7 +94,12 @@ type node struct {
 func (h *Handler) buildRoutes() *node {
 	all := operations()
 	if h.cfg.Tokens != nil {
-		all = append(all, &route{method: http.MethodPost, pattern: "/v1/oauth/tokens", operation: "getToken", handler: h.cfg.Tokens})
+		all = append(all, &route{method: http.MethodPost, pattern: tokensPath, operation: "getToken", handler: h.cfg.Tokens})
+	}
+	h.unrouted = &route{pattern: "unknown", operation: "unknown"}
+	if h.cfg.Metrics != nil {
+		// The method is the client's choice and so no label.
+		h.unrouted.metrics = h.cfg.Metrics.Route("unknown", "any")
 	}
 	root := &node{}
 	for _, r := range all {
@@ -126,7 +135,7 @@ func (n *node) child(segment string) *node {
 }
 
 // endpoints lists what is served, as /v1/config advertises it.
-func (h *Handler) endpoints() []string {
+func endpoints() []string {
 	var all []string
 	for _, r := range operations() {
 		if !r.hidden && r.warehouse {
@@ -136,56 +145,63 @@ func (h *Handler) endpoints() []string {
 	return all
 }
 
-// unrouted stands for requests that no route takes.
-var unrouted = &route{pattern: "unknown", operation: "unknown"}
-
-// match finds the route of a request by its escaped path. It always returns a
-// route, since metrics and logs want one.
+// match finds the route of a request by its escaped path, and what the path
+// holds in the places that the pattern names. It always returns a route,
+// since metrics and logs want one: with an error, the one that stands for
+// requests that no route takes.
 func (h *Handler) match(r *http.Request) (*route, params, error) {
-	var p params
 	path := r.URL.EscapedPath()
-	notFound := catalog.Errorf(catalog.NotFound, "No such route: %s %s", r.Method, clip(path))
-	if !strings.HasPrefix(path, "/") {
-		return unrouted, p, notFound
+	var p params
+	if rest, ok := strings.CutPrefix(path, "/"); ok {
+		if n := h.root.find(rest, 0, &p); n != nil {
+			if route := n.methods[r.Method]; route != nil {
+				return route, p, nil
+			}
+			allow := strings.Join(slices.Sorted(maps.Keys(n.methods)), ", ")
+			return h.unrouted, p, &methodError{allow: allow, method: clip(r.Method), path: clip(path)}
+		}
 	}
-	n := h.root
-	depth := 0
-	for rest := path[1:]; ; {
-		segment, tail, more := strings.Cut(rest, "/")
-		next := n.literal[segment]
-		if next == nil {
-			if next = n.any; next == nil {
-				return unrouted, p, notFound
-			}
-			// Patterns hold prefix, namespace and one more name, in this order.
-			switch depth {
-			case 0:
-				p.prefix = segment
-			case 1:
-				p.namespace = segment
-			case 2:
-				p.name = segment
-			}
-			depth++
+	if path == tokensPath {
+		return h.unrouted, p, catalog.Errorf(catalog.NotFound, "This catalog issues no tokens; configure the client with one from elsewhere")
+	}
+	return h.unrouted, p, catalog.Errorf(catalog.NotFound, "No such route: %s %s", clip(r.Method), clip(path))
+}
+
+// find descends along the segments of path. A literal goes before a name, but
+// when it leads nowhere the name is tried: a warehouse may be called "config".
+// depth is how many names the way has already taken.
+func (n *node) find(path string, depth int, p *params) *node {
+	segment, rest, more := strings.Cut(path, "/")
+	if next := n.literal[segment]; next != nil {
+		if found := next.end(rest, more, depth, p); found != nil {
+			return found
 		}
-		n = next
-		if !more {
-			break
-		}
-		rest = tail
+	}
+	if n.any == nil {
+		return nil
+	}
+	// Patterns hold prefix, namespace and one more name, in this order.
+	switch depth {
+	case 0:
+		p.prefix = segment
+	case 1:
+		p.namespace = segment
+	case 2:
+		p.name = segment
+	}
+	return n.any.end(rest, more, depth+1, p)
+}
+
+// end goes on when more segments follow, and else stops at n if that is the
+// end of any route.
+func (n *node) end(rest string, more bool, depth int, p *params) *node {
+	if more {
+		return n.find(rest, depth, p)
 	}
 	if len(n.methods) == 0 {
-		return unrouted, p, notFound
+		return nil
 	}
-	if route := n.methods[r.Method]; route != nil {
-		return route, p, nil
-	}
-	var allow []string
-	for m := range n.methods {
-		allow = append(allow, m)
-	}
-	slices.Sort(allow)
-	return unrouted, p, &methodError{allow: strings.Join(allow, ", "), method: r.Method, path: clip(path)}
+	return n
 }
 
 // methodError is a 405.
@@ -195,11 +211,17 @@ func (e *methodError) Error() string {
 	return "The method " + e.method + " is not allowed for " + e.path + "; allowed: " + e.allow
 }
 
+// clip shortens what a client sent for a message, at the start of a rune.
 func clip(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "…"
+	const most = 200
+	if len(s) <= most {
+		return s
 	}
-	return s
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
 }
 
 func stack() string { return string(debug.Stack()) }

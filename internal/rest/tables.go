@@ -91,11 +91,10 @@ func (c *call) createTable() error {
 	if err != nil {
 		return err
 	}
-	etag := ""
-	if !t.Stage {
-		etag = c.etag(&table.Object, "all", delegation)
+	if t.Stage {
+		return c.sendStaged(table.Metadata.Bytes())
 	}
-	return c.sendTable(&table.Object, table.Metadata.Bytes(), etag)
+	return c.sendTable(&table.Object, table.Metadata, snapshotsAll, c.etag(&table.Object, snapshotsAll, delegation))
 }
 
 // given returns the JSON of an optional member; null is none.
@@ -114,8 +113,8 @@ func (c *call) snapshots() (string, error) {
 	}
 	switch s := q.Get("snapshots"); {
 	case !q.Has("snapshots"):
-		return "all", nil
-	case s == "all" || s == "refs":
+		return snapshotsAll, nil
+	case s == snapshotsAll || s == snapshotsRefs:
 		return s, nil
 	default:
 		return "", catalog.Errorf(catalog.BadRequest, "snapshots: must be all or refs, not %q", clip(s))
@@ -149,10 +148,7 @@ func (c *call) loadTable() error {
 	if err != nil {
 		return err
 	}
-	if snapshots == "refs" {
-		return c.sendTable(&obj, doc.RefsOnly(), etag)
-	}
-	return c.sendTable(&obj, doc.Bytes(), etag)
+	return c.sendTable(&obj, doc, snapshots, etag)
 }
 
 func (c *call) tableExists() error {
@@ -225,35 +221,12 @@ func (c *call) updateTable() error {
 	if err != nil {
 		return err
 	}
-	return c.sendCommitted(&table.Object, table.Metadata.Bytes(), c.etag(&table.Object, "all", delegation))
+	return c.sendCommitted(&table.Object, table.Metadata, c.etag(&table.Object, snapshotsAll, delegation))
 }
 
-// sendCommitted answers with CommitTableResponse, which unlike a load has no
-// config.
-func (c *call) sendCommitted(obj *catalog.Object, raw []byte, etag string) error {
-	if err := c.admit(http.StatusOK); err != nil {
-		return err
-	}
-	if etag != "" {
-		c.w.Header().Set("ETag", etag)
-	}
-	head := appendString([]byte(`{"metadata-location":`), obj.MetadataLocation)
-	head = append(head, `,"metadata":`...)
-	tail := []byte("}")
-	c.private()
-	if size := len(head) + len(raw) + 1; size >= minCompressed {
-		c.w.Header().Add("Vary", "Accept-Encoding")
-		if c.acceptsGzip() {
-			if b, err := compress(head, raw, tail); err == nil {
-				c.w.Header().Set("Content-Encoding", "gzip")
-				c.writeRaw(http.StatusOK, b)
-				return nil
-			}
-		}
-	}
-	c.writeRaw(http.StatusOK, head, raw, tail)
-	return nil
-}
+// maxTransaction bounds the tables of one transaction: all of them are locked
+// and written together.
+const maxTransaction = 1000
 
 func (c *call) commitTransaction() error {
 	var req struct {
@@ -267,6 +240,9 @@ func (c *call) commitTransaction() error {
 	}
 	if len(*req.Changes) == 0 {
 		return catalog.Errorf(catalog.BadRequest, "table-changes: at least one is required")
+	}
+	if n := len(*req.Changes); n > maxTransaction {
+		return catalog.Errorf(catalog.BadRequest, "table-changes: %d tables; at most %d may change in one transaction", n, maxTransaction)
 	}
 	var changes []catalog.TableChange
 	for i := range *req.Changes {
@@ -320,7 +296,7 @@ func (c *call) unregisterTable() error {
 	if err != nil {
 		return err
 	}
-	return c.sendCommitted(&table.Object, table.Metadata.Bytes(), "")
+	return c.sendCommitted(&table.Object, table.Metadata, "")
 }
 
 func (c *call) registerTable() error {
@@ -340,7 +316,7 @@ func (c *call) registerTable() error {
 	if err != nil {
 		return err
 	}
-	return c.sendTable(&table.Object, table.Metadata.Bytes(), c.etag(&table.Object, "all", delegation))
+	return c.sendTable(&table.Object, table.Metadata, snapshotsAll, c.etag(&table.Object, snapshotsAll, delegation))
 }
 
 func (c *call) decodeRegister(ns catalog.Namespace) (name, location string, overwrite bool, err error) {
