@@ -28,10 +28,20 @@ func clients(r *run) {
 	if !r.step("install the clients", 20*time.Minute, func(ctx context.Context) (err error) { t, err = installClients(ctx); return err }) {
 		return
 	}
+	if r.where == "" {
+		r.step("install the iceberg-go command", 25*time.Minute, func(ctx context.Context) (err error) {
+			tool := install.GoTools["iceberg"]
+			t.iceberg, err = install.GoTool(ctx, tool[0], tool[1])
+			return err
+		})
+	}
 	func() {
+		if r.where == "s3" {
+			return
+		}
 		var cat *target
 		if !r.step("files: start catalogd", time.Minute, func(ctx context.Context) (err error) {
-			cat, err = r.dev(ctx, filepath.Join(r.dir, "clients"), 0)
+			cat, err = r.sqlite(ctx, filepath.Join(r.dir, "clients"), 0)
 			return err
 		}) {
 			return
@@ -39,17 +49,24 @@ func clients(r *run) {
 		r.drive("files", t, cat, nil)
 		r.step("files: stop catalogd", time.Minute, func(context.Context) error { return cat.stop() })
 	}()
-	var s *store
+	if r.where == "files" {
+		return
+	}
+	var s *objectStore
 	if !r.step("s3: start SeaweedFS (built once, about five minutes)", 20*time.Minute, func(ctx context.Context) (err error) { s, err = r.s3(ctx); return err }) {
 		return
 	}
 	defer s.kill()
-	var pg *process
+	var db *database
+	defer func() {
+		if db != nil {
+			db.kill()
+		}
+	}()
 	var cat *target
 	if !r.step("s3: start PostgreSQL and catalogd", 2*time.Minute, func(ctx context.Context) error {
-		var dsn string
 		var err error
-		if pg, dsn, err = r.postgres(ctx); err != nil {
+		if db, err = r.postgres(ctx); err != nil {
 			return err
 		}
 		if _, err := command(ctx, r.dir, nil, t.python, "-c", makeBucket, s.endpoint, s.keyID, s.secret, s.bucket); err != nil {
@@ -59,12 +76,11 @@ func clients(r *run) {
 		if err != nil {
 			return err
 		}
-		cat, err = r.serve(ctx, "clients-s3", deployment{Port: port, Root: "s3://" + s.bucket + "/warehouse", Endpoint: s.endpoint, KeyID: s.keyID, secret: s.secret, dsn: dsn})
+		cat, err = r.serve(ctx, "clients-s3", deployment{Port: port, Root: "s3://" + s.bucket + "/warehouse", Endpoint: s.endpoint, KeyID: s.keyID, secret: s.secret, dsn: db.dsn})
 		return err
 	}) {
 		return
 	}
-	defer func() { _ = pg.stop() }()
 	r.drive("s3", t, cat, s)
 	r.step("s3: stop catalogd", time.Minute, func(context.Context) error { return cat.stop() })
 }
@@ -94,10 +110,6 @@ func installClients(ctx context.Context) (t tools, err error) {
 	if t.trino, err = install.Trino(ctx); err != nil {
 		return t, err
 	}
-	tool := install.GoTools["iceberg"]
-	if t.iceberg, err = install.GoTool(ctx, tool[0], tool[1]); err != nil {
-		return t, err
-	}
 	if t.java17, err = install.JavaHome(17); err != nil {
 		return t, err
 	}
@@ -106,7 +118,7 @@ func installClients(ctx context.Context) (t tools, err error) {
 }
 
 // drive runs all clients against one catalog.
-func (r *run) drive(where string, t tools, cat *target, s *store) {
+func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 	env := []string{
 		"URI=" + cat.URI, "WAREHOUSE=" + cat.Warehouse, "TOKEN=" + cat.Token, "CLIENT_ID=" + cat.ClientID, "CLIENT_SECRET=" + cat.ClientSecret,
 		"SPARK_JARS=" + t.sparkJars, "JAVA_HOME=" + t.java17, "PYTHONPATH=" + filepath.Join(r.root, "test", "e2e", "clients"), "AWS_REGION=us-east-1",
@@ -141,7 +153,9 @@ func (r *run) drive(where string, t tools, cat *target, s *store) {
 		}
 		r.script(where, name, "read", t, env)
 	}
-	r.icebergGo(where, t, cat, s)
+	if t.iceberg != "" {
+		r.icebergGo(where, t, cat, s)
+	}
 }
 
 // script runs one client's script and reports each of its steps.
@@ -177,7 +191,7 @@ func (r *run) script(where, name, mode string, t tools, env []string) {
 }
 
 // startTrino configures and starts a Trino server for one catalog.
-func (r *run) startTrino(ctx context.Context, where string, t tools, cat *target, s *store) (*process, int, error) {
+func (r *run) startTrino(ctx context.Context, where string, t tools, cat *target, s *objectStore) (*process, int, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, 0, err
@@ -212,7 +226,7 @@ iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
 			return nil, 0, err
 		}
 	}
-	p, err := start(dir, []string{"JAVA_HOME=" + t.java25, "PATH=" + filepath.Join(t.java25, "bin") + ":" + os.Getenv("PATH")},
+	p, err := start(dir, r.logFile("trino-"+where), []string{"JAVA_HOME=" + t.java25, "PATH=" + filepath.Join(t.java25, "bin") + ":" + os.Getenv("PATH")}, nil,
 		filepath.Join(t.trino, "bin", "launcher"), "run", "--etc-dir="+etc, "--data-dir="+filepath.Join(dir, "data"))
 	if err != nil {
 		return nil, 0, err
@@ -225,7 +239,7 @@ iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
 }
 
 // icebergGo drives the command line of iceberg-go.
-func (r *run) icebergGo(where string, t tools, cat *target, s *store) {
+func (r *run) icebergGo(where string, t tools, cat *target, s *objectStore) {
 	env := []string{"HOME=" + r.dir}
 	if s != nil {
 		env = append(env, "AWS_ACCESS_KEY_ID="+s.keyID, "AWS_SECRET_ACCESS_KEY="+s.secret, "AWS_S3_ENDPOINT="+s.endpoint, "AWS_REGION=us-east-1")

@@ -3,7 +3,10 @@
 
 // Command e2e drives the built catalogd with real clients: the long checks.
 //
-//	go run ./test/e2e [-only part,part]
+//	go run ./test/e2e [-only part,part] [-target catalogd|fixture]
+//
+// With -target fixture it drives the reference server of the compatibility kit
+// instead, where a part can: what it scores shows what a step is worth.
 //
 // It prints one line per step and closes with "N passed, N failed". The whole
 // output of a step that failed is in a log file whose path is printed. What a
@@ -40,13 +43,22 @@ var parts = []part{
 
 // run is one execution.
 type run struct {
-	ctx    context.Context
-	root   string // of the repository
-	dir    string // for data and logs
-	part   string
-	passed int
-	failed int
-	rounds int // of faults
+	ctx     context.Context
+	root    string // of the repository
+	dir     string // for data and logs
+	binary  string // catalogd
+	fixture bool   // drive the reference server instead
+	rounds  int    // of faults
+	where   string // of clients
+
+	part           string // that runs now
+	passed, failed int
+	clientHash     string // of clientSecret, once it was made
+}
+
+// logFile is where a program of this part writes its output.
+func (r *run) logFile(program string) string {
+	return filepath.Join(r.dir, r.part+"-"+program+".log")
 }
 
 func main() { os.Exit(drive()) }
@@ -54,8 +66,19 @@ func main() { os.Exit(drive()) }
 func drive() int {
 	only := flag.String("only", "", "parts to run, separated by commas; empty for all")
 	rounds := flag.Int("rounds", 100, "how often the faults part kills the server, per store")
+	where := flag.String("where", "", "files or s3: where the clients part keeps tables; empty for both")
+	subject := flag.String("target", "catalogd", "what to drive: catalogd, or fixture for the reference server")
+	binary := flag.String("binary", "", "catalogd to drive; empty for bin/catalogd of the repository")
 	keep := flag.Bool("keep", false, "keep data and logs")
 	flag.Parse()
+	if *subject != "catalogd" && *subject != "fixture" {
+		fmt.Fprintf(os.Stderr, "e2e: -target %s: it is catalogd or fixture\n", *subject)
+		return 2
+	}
+	if *where != "" && *where != "files" && *where != "s3" {
+		fmt.Fprintf(os.Stderr, "e2e: -where %s: it is files, s3 or empty\n", *where)
+		return 2
+	}
 	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
@@ -82,7 +105,10 @@ func drive() int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
-	r := &run{ctx: ctx, root: root, dir: dir, rounds: *rounds}
+	if *binary == "" {
+		*binary = filepath.Join(root, "bin", "catalogd")
+	}
+	r := &run{ctx: ctx, root: root, dir: dir, binary: *binary, fixture: *subject == "fixture", rounds: *rounds, where: *where}
 	start := time.Now()
 	for _, p := range parts {
 		if len(names) > 0 && !slices.Contains(names, p.name) {
@@ -122,6 +148,9 @@ func repository() (string, error) {
 
 // step runs one step and prints its line.
 func (r *run) step(name string, limit time.Duration, f func(ctx context.Context) error) bool {
+	if r.ctx.Err() != nil {
+		return false // interrupted: what is left has not failed
+	}
 	ctx, cancel := context.WithTimeout(r.ctx, limit)
 	defer cancel()
 	start := time.Now()

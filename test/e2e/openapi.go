@@ -25,7 +25,7 @@ func openapi(r *run) {
 		return
 	}
 	r.step("schemathesis", 9*time.Minute, func(ctx context.Context) error {
-		t, err := r.dev(ctx, filepath.Join(r.dir, "openapi"), 0)
+		t, err := r.sqlite(ctx, filepath.Join(r.dir, "openapi"), 0)
 		if err != nil {
 			return err
 		}
@@ -36,13 +36,12 @@ func openapi(r *run) {
 		}
 		// Real values for path parameters now and then, so that requests reach
 		// further than a missing table.
-		c := &rawClient{target: t}
-		if err := c.do(ctx, "POST", "/namespaces", map[string]any{"namespace": []string{"accounting"}}, nil); err != nil {
+		if err := t.do(ctx, "POST", "/namespaces", map[string]any{"namespace": []string{"accounting"}}, nil, ""); err != nil {
 			return err
 		}
-		if err := c.do(ctx, "POST", "/namespaces/accounting/tables", map[string]any{
+		if err := t.do(ctx, "POST", "/namespaces/accounting/tables", map[string]any{
 			"name": "sales", "schema": map[string]any{"type": "struct", "fields": []any{map[string]any{"id": 1, "name": "x", "required": false, "type": "long"}}},
-		}, nil); err != nil {
+		}, nil, ""); err != nil {
 			return err
 		}
 		for name, content := range map[string]string{"schemathesis.toml": schemathesisConfig, "hooks.py": schemathesisHooks} {

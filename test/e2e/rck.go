@@ -27,23 +27,26 @@ func rck(r *run) {
 		return
 	}
 	r.step("sqlite", 5*time.Minute, func(ctx context.Context) error {
-		t, err := r.dev(ctx, filepath.Join(r.dir, "rck"), 0, "--allow-location", "file:///tmp/")
+		t, err := r.sqlite(ctx, filepath.Join(r.dir, "rck"), 0, "file:///tmp/")
 		if err != nil {
 			return err
 		}
 		return errors.Join(r.kit(ctx, jars, t), t.stop())
 	})
+	if r.fixture {
+		return // its PostgreSQL driver is not part of the kit
+	}
 	r.step("postgresql", 5*time.Minute, func(ctx context.Context) error {
-		pg, dsn, err := r.postgres(ctx)
+		db, err := r.postgres(ctx)
 		if err != nil {
 			return err
 		}
-		defer pg.kill()
+		defer db.kill()
 		port, err := freePort()
 		if err != nil {
 			return err
 		}
-		t, err := r.serve(ctx, "rck", deployment{Port: port, Root: "file://" + filepath.Join(r.dir, "rck-pg"), Allow: "file:///tmp/", dsn: dsn})
+		t, err := r.serve(ctx, "rck", deployment{Port: port, Root: "file://" + filepath.Join(r.dir, "rck-pg"), Allow: "file:///tmp/", dsn: db.dsn})
 		if err != nil {
 			return err
 		}
