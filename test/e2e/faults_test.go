@@ -149,13 +149,17 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(time.Millisecond) // so that a kill finds commits under way
 	f.mu.Lock()
 	status, answer := f.answer(r)
+	raw, err := json.Marshal(answer)
 	dying := f.dying
 	f.mu.Unlock()
+	if err != nil {
+		panic(err)
+	}
 	if dying {
 		panic(http.ErrAbortHandler)
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer)
+	_, _ = w.Write(raw)
 }
 
 func (f *faulty) answer(r *http.Request) (int, any) {
