@@ -42,9 +42,15 @@ func (e *engine) Transact(ctx context.Context, fn func(sqlstore.Conn) error) err
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", catalog.ErrUnavailable, ctx.Err())
-		case <-time.After(rand.N(time.Duration(attempt*attempt) * 2 * time.Millisecond)):
+		case <-time.After(pause(attempt)):
 		}
 	}
+}
+
+// pause is how long a transaction waits after its n-th try: at random, so that
+// those who met do not meet again, and longer each time, up to a second.
+func pause(attempt int) time.Duration {
+	return rand.N(min(10*time.Millisecond<<attempt, time.Second))
 }
 
 // retryable tells a transaction that others have kept from running.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -161,50 +162,56 @@ var recordChecks = []check{
 			equal(f, "id when read again", e.ID, got[i].ID)
 		}
 	}},
-	{"no event is skipped by a reader that follows", func(f *fixture) {
-		const writers, each = 8, 25
-		finished := make(chan []error, 1)
-		go func() {
-			finished <- together(writers, func(w int) error {
-				for i := range each {
-					if err := f.putEvent(f.event(fmt.Sprint(w, "-", i))); err != nil {
-						return err
-					}
+	{"no event is skipped by readers that follow", func(f *fixture) {
+		const readers, writers, each = 3, 6, 25
+		var written atomic.Bool
+		var seen [readers][]catalog.Event
+		follow := func(r int) error {
+			var last int64
+			for {
+				final := written.Load()
+				events, err := f.store.Events(f.ctx, f.wh, last, 7+r)
+				if err != nil {
+					return err
 				}
-				return nil
-			})
-		}()
-		seen := map[string]bool{}
-		var last int64
-		read := func() {
-			events, err := f.store.Events(f.ctx, f.wh, last, 7)
+				seen[r] = append(seen[r], events...)
+				if len(events) > 0 {
+					last = events[len(events)-1].ID
+				} else if final {
+					return nil
+				}
+			}
+		}
+		read := make(chan []error, 1)
+		go func() { read <- together(readers, follow) }()
+		for _, err := range together(writers, func(w int) error {
+			for i := range each {
+				if err := f.putEvent(f.event(fmt.Sprint(w, "-", i))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
 			f.ok(err)
-			for _, e := range events {
-				if e.ID <= last {
-					f.Fatalf("event %d comes after %d", e.ID, last)
+		}
+		written.Store(true)
+		for _, err := range <-read {
+			f.ok(err)
+		}
+		for r, events := range seen {
+			names := map[string]bool{}
+			for i, e := range events {
+				if i > 0 && e.ID <= events[i-1].ID {
+					f.Fatalf("event %d comes after %d", e.ID, events[i-1].ID)
 				}
-				if seen[e.Name] {
-					f.Errorf("event %s comes twice", e.Name)
+				if i < len(seen[0]) && (e.ID != seen[0][i].ID || e.Name != seen[0][i].Name) {
+					f.Fatalf("reader %d sees event %d %s where reader 0 sees %d %s", r, e.ID, e.Name, seen[0][i].ID, seen[0][i].Name)
 				}
-				last, seen[e.Name] = e.ID, true
+				names[e.Name] = true
 			}
+			equal(f, "number of events read", len(events), writers*each)
+			equal(f, "number of different events read", len(names), writers*each)
 		}
-		for writing := true; writing; {
-			select {
-			case errs := <-finished:
-				for _, err := range errs {
-					f.ok(err)
-				}
-				writing = false
-			default:
-				read()
-			}
-		}
-		for before := -1; before != len(seen); {
-			before = len(seen)
-			read()
-		}
-		equal(f, "number of events read", len(seen), writers*each)
 	}},
 	{"an event in flight is not overtaken for good", func(f *fixture) {
 		inHand, finish, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
