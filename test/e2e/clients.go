@@ -219,7 +219,7 @@ iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
 		"node.properties":           fmt.Sprintf("node.environment=e2e\nnode.id=e2e-%s\nnode.data-dir=%s\n", where, filepath.Join(dir, "data")),
 		"jvm.config":                "-server\n-Xmx2G\n-XX:+UseG1GC\n-XX:+ExitOnOutOfMemoryError\n-Dfile.encoding=UTF-8\n--enable-native-access=ALL-UNNAMED\n",
 		"config.properties":         fmt.Sprintf("coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port=%d\ndiscovery.uri=http://127.0.0.1:%d\nnode.internal-address=127.0.0.1\ncatalog.management=static\n", port, port),
-		"log.properties":            "io.trino=WARN\n",
+		"log.properties":            "io.trino=INFO\n",
 		"catalog/sluice.properties": catalogProperties,
 	} {
 		if err := os.WriteFile(filepath.Join(etc, name), []byte(content), 0o600); err != nil {
