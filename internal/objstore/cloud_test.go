@@ -5,6 +5,11 @@ package objstore
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/sluice-data/sluice/internal/secret"
 )
@@ -467,5 +474,76 @@ func TestObserve(t *testing.T) {
 	want := "write true,write false,read true,read true,size true,list true,delete true,delete true"
 	if got := strings.Join(seen, ","); got != want {
 		t.Errorf("seen %s\nwant %s", got, want)
+	}
+}
+
+// serviceAccount makes the JSON key of a service account and a token service
+// that takes it; refuse, if not nil, answers in its place.
+func serviceAccount(t *testing.T, refuse http.HandlerFunc) secret.Value {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refuse != nil {
+			refuse(w, r)
+			return
+		}
+		_, err := jwt.Parse(r.FormValue("assertion"), func(*jwt.Token) (any, error) { return &key.PublicKey, nil })
+		w.Header().Set("Content-Type", "application/json")
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"error":"invalid_grant"}`)
+			return
+		}
+		fmt.Fprint(w, `{"access_token":"ya29.granted","token_type":"Bearer","expires_in":3600}`)
+	}))
+	t.Cleanup(server.Close)
+	text, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "sluice@example.iam.gserviceaccount.com", "private_key_id": "k1", "token_uri": server.URL,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret.New(string(text))
+}
+
+// TestServiceAccount: the key becomes a token, once for many calls, and a
+// refused key is told from a token service that is down.
+func TestServiceAccount(t *testing.T) {
+	t.Parallel()
+	f, endpoint := startFake(t, speakGCS)
+	f.fault = func(r *http.Request) (int, string, bool) {
+		if r.Header.Get("Authorization") != "Bearer ya29.granted" {
+			return http.StatusUnauthorized, "", false
+		}
+		return 0, "", false
+	}
+	p := clouds[1].profile(endpoint, "lake")
+	p.GCS.Credentials = serviceAccount(t, nil)
+	if err := openFake(t, endpoint, p, Options{}).Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for name, c := range map[string]struct {
+		status int
+		want   error
+		asked  int32
+	}{
+		"refused": {http.StatusBadRequest, ErrForbidden, 1},
+		"down":    {http.StatusServiceUnavailable, ErrUnavailable, maxAttempts},
+	} {
+		var asked atomic.Int32
+		p.GCS.Credentials = serviceAccount(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(c.status)
+			fmt.Fprint(w, `{"error":"invalid_grant","error_description":"-----BEGIN RSA"}`)
+		})
+		_, err := openFake(t, endpoint, p, Options{}).Read(t.Context(), p.Root+"/f", 1)
+		if !errors.Is(err, c.want) || asked.Load() != c.asked || strings.Contains(err.Error(), "BEGIN RSA") {
+			t.Errorf("%s: asked %d times, %v", name, asked.Load(), err)
+		}
 	}
 }
