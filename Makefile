@@ -18,7 +18,7 @@ demo: ## start catalogd, load real data, query it, and leave it running (DEMO_EX
 .PHONY: build
 build: ## build bin/catalogd
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: test
 test: ## unit and integration tests (starts a private PostgreSQL)
