@@ -87,12 +87,16 @@ func TestLoadForATime(t *testing.T) {
 	if err != nil || o.OK < 3 || o.Failed != 0 || o.Elapsed < l.Duration {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	l.Count = 1
+	l.Count, l.Duration = 4, time.Hour
+	if o, err := l.run(t.Context()); err != nil || o.OK != 4 {
+		t.Errorf("a count within its time: got %+v, %v", o, err)
+	}
+	l.Count, l.Duration = 0, 0
 	if _, err := l.run(t.Context()); err == nil {
-		t.Error("a count and a duration together are accepted")
+		t.Error("a load without end is accepted")
 	}
 	server.Close()
-	l.Count = 0
+	l.Count = 1
 	if _, err := l.run(t.Context()); err == nil {
 		t.Error("a server that is gone is no error")
 	}

@@ -33,7 +33,7 @@ const largeTable = "many"
 // commitLarge measures commits to a table with many snapshots, one after the
 // other: the CPU time of each, all of the request included.
 func (b *bench) commitLarge(ctx context.Context, s *subject, count int) (sample, error) {
-	sc := scenario{name: "commit add-snapshot, 10,000 snapshots", count: int64(count), requests: func(context.Context, *subject, string) ([]request, error) {
+	sc := scenario{name: commitLarge, count: int64(count), requests: func(context.Context, *subject, string) ([]request, error) {
 		return []request{{
 			Method: http.MethodPost, Path: s.path("/namespaces/%s/tables/%s", large, largeTable), Header: s.header(),
 			Body: commitBody(fmt.Sprintf(addSnapshot, s.root+"/"+large+"-"+largeTable)),
@@ -159,26 +159,39 @@ func cpuOf(n int, f func() error) (float64, error) {
 	return milliseconds(after-before) / float64(n), err
 }
 
-// growth is what loading a table with many snapshots once and committing to
-// it, one commit after the other, adds to a server's memory.
+// growth is what one table with many snapshots adds to a server's memory.
 type growth struct {
-	idle, peak int64 // resident bytes
-	size       int64 // of the metadata
+	idle, loaded, committed int64 // resident bytes: before, and the peaks of the two phases
+	size                    int64 // of the metadata
 }
 
-func (b *bench) measureGrowth(ctx context.Context, s *subject, idle int64, commits int) (growth, error) {
-	if err := s.createNamespace(ctx, large); err != nil {
-		return growth{}, err
+// measureGrowth registers and loads such a table, and then commits to it, one
+// commit after the other.
+func (b *bench) measureGrowth(ctx context.Context, s *subject, commits int) (g growth, err error) {
+	pid := s.process.pid()
+	if g.idle, err = memory(pid, "VmRSS"); err != nil {
+		return g, err
 	}
-	if err := resetPeak(s.process.pid()); err != nil {
-		return growth{}, err
+	if err := s.createNamespace(ctx, large); err != nil {
+		return g, err
+	}
+	if err := resetPeak(pid); err != nil {
+		return g, err
 	}
 	if err := s.registerLarge(ctx, largeTable, manySnapshots); err != nil {
-		return growth{}, err
+		return g, err
+	}
+	_, raw, err := s.call(ctx, http.MethodGet, s.path("/namespaces/%s/tables/%s", large, largeTable), nil)
+	if err != nil {
+		return g, err
+	}
+	g.size = int64(len(raw))
+	if g.loaded, err = memory(pid, "VmHWM"); err != nil {
+		return g, err
 	}
 	if _, err := b.commitLarge(ctx, s, commits); err != nil {
-		return growth{}, err
+		return g, err
 	}
-	peak, err := memory(s.process.pid(), "VmHWM")
-	return growth{idle, peak, int64(len(largeMetadata(uuid.Nil, s.root+"/"+large+"-"+largeTable, manySnapshots)))}, err
+	g.committed, err = memory(pid, "VmHWM")
+	return g, err
 }

@@ -28,8 +28,8 @@ import (
 type load struct {
 	Address     string        `json:"address"` // host:port
 	Connections int           `json:"connections"`
-	Duration    time.Duration `json:"duration"` // until when to begin requests, or
-	Count       int64         `json:"count"`    // how many requests to send
+	Duration    time.Duration `json:"duration"` // how long to begin requests, 0: no end
+	Count       int64         `json:"count"`    // how many requests to send, 0: no end
 	// Requests are sent in turn. When there are at least as many as
 	// connections, each belongs to one connection; otherwise all share them.
 	Requests []request `json:"requests"`
@@ -98,8 +98,8 @@ func loadCommand(stdin io.Reader, stdout io.Writer) error {
 }
 
 func (l load) run(ctx context.Context) (outcome, error) {
-	if l.Connections < 1 || len(l.Requests) == 0 || (l.Count == 0) == (l.Duration == 0) {
-		return outcome{}, errors.New("a load needs connections, requests, and either a duration or a count")
+	if l.Connections < 1 || len(l.Requests) == 0 || l.Count == 0 && l.Duration == 0 {
+		return outcome{}, errors.New("a load needs connections, requests, and a duration or a count")
 	}
 	var number atomic.Int64
 	number.Store(l.First)
@@ -108,12 +108,15 @@ func (l load) run(ctx context.Context) (outcome, error) {
 	errs := make([]error, l.Connections)
 	var wg sync.WaitGroup
 	for i := range workers {
-		more := func(int64) bool { return time.Since(begin) < l.Duration }
-		if l.Count > 0 {
-			// Each connection sends its part, so that each request is sent
-			// equally often.
-			part := (l.Count + int64(l.Connections-1-i)) / int64(l.Connections)
-			more = func(sent int64) bool { return sent < part }
+		// Each connection sends its part, so that each request is sent equally
+		// often.
+		part := (l.Count + int64(l.Connections-1-i)) / int64(l.Connections)
+		more := func(sent int64) bool {
+			if l.Count > 0 && sent >= part {
+				return false
+			}
+			// At least one each, however long connecting took.
+			return l.Duration == 0 || sent == 0 || time.Since(begin) < l.Duration
 		}
 		wg.Go(func() { errs[i] = workers[i].run(ctx, l.Address, l.share(i), more, &number) })
 	}

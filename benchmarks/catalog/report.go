@@ -32,7 +32,7 @@ func atMost(name string, want, got float64, unit string) goal {
 	return goal{name, want, round3(got), unit, got > 0 && got <= want}
 }
 
-// round3 keeps three significant digits.
+// round3 keeps three significant digits; what was not measured is 0.
 func round3(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0
@@ -81,7 +81,9 @@ func (b *bench) report(w io.Writer) error {
 		}
 	}
 	for _, s := range []*subject{b.fixture, b.sqlite, b.postgres} {
-		row(fmt.Sprintf("commit add-snapshot, %d snapshots", manySnapshots), 1, s.name, b.largeSamples[s.name])
+		if samples := b.largeSamples[s.name]; len(samples) > 0 {
+			row(commitLarge, 1, s.name, samples)
+		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -99,12 +101,16 @@ func (b *bench) report(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\n%.1f MB of metadata in process, ms of CPU: iceberg-go parse, apply, serialise %.0f; ours parse %.1f, then %.2f per commit; a parsed document holds %.2f times its bytes\n",
 		float64(b.metadata.Bytes)/1e6, b.metadata.IcebergGoMs, b.metadata.ParseMs, b.metadata.SluiceMs, b.metadata.HeapFactor)
-	fmt.Fprintf(w, "registered and committed to by catalogd, it takes it from %.1f to at most %.1f MB\n\n", megabytes(b.growth.idle), megabytes(b.growth.peak))
+	fmt.Fprintf(w, "catalogd's resident memory: idle %.1f MB, at most %.1f MB when such a table is registered and loaded, %.1f MB after %d commits to it\n\n",
+		megabytes(b.growth.idle), megabytes(b.growth.loaded), megabytes(b.growth.committed), b.largeCommits)
 	for _, problem := range b.problems() {
 		fmt.Fprintln(w, problem)
 	}
 	encoder := json.NewEncoder(w)
 	for _, g := range b.goals() {
+		if g.Got == 0 {
+			continue // -only left out what it needs
+		}
 		if err := encoder.Encode(g); err != nil {
 			return err
 		}
@@ -161,6 +167,7 @@ func (b *bench) goals() []goal {
 		atLeast("commit with 10,000 snapshots, in process, CPU vs iceberg-go", 20, b.metadata.IcebergGoMs/b.metadata.SluiceMs, "x"),
 		atMost("commit with 10,000 snapshots CPU vs Java's parse and serialise, at most", 42, large(b.sqlite), "ms"),
 		atMost("memory of 10 MB of metadata, parsed, vs its size, at most", 4, b.metadata.HeapFactor, "x"),
-		atMost("memory added by commits with 10 MB of metadata vs its size, at most", 4, float64(b.growth.peak-b.growth.idle)/float64(b.growth.size), "x"),
+		atMost("memory added by loading 10 MB of metadata vs its size, at most", 4, float64(b.growth.loaded-b.growth.idle)/float64(b.growth.size), "x"),
+		atMost(fmt.Sprintf("memory added by %d commits to 10 MB of metadata vs its size, at most", b.largeCommits), 4, float64(b.growth.committed-b.growth.idle)/float64(b.growth.size), "x"),
 	}
 }

@@ -121,6 +121,19 @@ func (s *subject) call(ctx context.Context, method, path string, body any) (http
 	return resp.Header, raw, nil
 }
 
+// location returns the location of the table that a path loads.
+func (s *subject) location(ctx context.Context, path string) (string, error) {
+	_, raw, err := s.call(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Metadata struct{ Location string } }
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return "", err
+	}
+	return answer.Metadata.Location, nil
+}
+
 // answers reports whether GET of a path is good.
 func (s *subject) answers(ctx context.Context, path string) bool {
 	_, _, err := s.call(ctx, http.MethodGet, path, nil)
