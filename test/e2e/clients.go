@@ -6,8 +6,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -160,6 +162,9 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 
 // script runs one client's script and reports each of its steps.
 func (r *run) script(where, name, mode string, t tools, env []string) {
+	if r.ctx.Err() != nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.ctx, 10*time.Minute)
 	defer cancel()
 	start := time.Now()
@@ -231,11 +236,30 @@ iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := p.until(ctx, "Trino", func() bool { return strings.Contains(p.log.String(), "SERVER STARTED") }); err != nil {
+	if err := p.until(ctx, "Trino", func() bool { return trinoReady(ctx, port) }); err != nil {
 		p.kill()
 		return nil, 0, err
 	}
 	return p, port, nil
+}
+
+// trinoReady reports whether a Trino server says that it has started.
+func trinoReady(ctx context.Context, port int) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/v1/info", port), nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	var info struct {
+		Starting *bool `json:"starting"`
+	}
+	return json.NewDecoder(resp.Body).Decode(&info) == nil && info.Starting != nil && !*info.Starting
 }
 
 // icebergGo drives the command line of iceberg-go.

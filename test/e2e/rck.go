@@ -16,8 +16,7 @@ import (
 )
 
 // rck runs the Iceberg REST Compatibility Kit on both stores. Every test that
-// it starts must pass, and it must start no fewer than it does for the
-// reference server.
+// it starts must pass, and it must start no fewer than are known to.
 func rck(r *run) {
 	var jars string
 	if !r.step("install the kit", 10*time.Minute, func(ctx context.Context) (err error) {
@@ -26,7 +25,7 @@ func rck(r *run) {
 	}) {
 		return
 	}
-	r.step("sqlite", 5*time.Minute, func(ctx context.Context) error {
+	r.step("sqlite", 10*time.Minute, func(ctx context.Context) error {
 		t, err := r.sqlite(ctx, filepath.Join(r.dir, "rck"), 0, "file:///tmp/")
 		if err != nil {
 			return err
@@ -36,7 +35,7 @@ func rck(r *run) {
 	if r.fixture {
 		return // its PostgreSQL driver is not part of the kit
 	}
-	r.step("postgresql", 5*time.Minute, func(ctx context.Context) error {
+	r.step("postgresql", 10*time.Minute, func(ctx context.Context) error {
 		db, err := r.postgres(ctx)
 		if err != nil {
 			return err
@@ -54,12 +53,20 @@ func rck(r *run) {
 	})
 }
 
-// kitTests is how many tests of the kit the reference server passes.
-const kitTests = 144
+// How many tests of the kit pass: one more when a table needs a namespace that
+// exists, which the reference server does not ask for.
+const (
+	kitTests         = 145
+	kitTestsOnItself = 144
+)
 
 var kitCount = regexp.MustCompile(`\[\s*(\d+) tests (successful|failed|skipped|aborted)\s*\]`)
 
 func (r *run) kit(ctx context.Context, jars string, t *target) error {
+	want := kitTests
+	if r.fixture {
+		want = kitTestsOnItself
+	}
 	java, err := install.JavaHome(17)
 	if err != nil {
 		return err
@@ -67,7 +74,7 @@ func (r *run) kit(ctx context.Context, jars string, t *target) error {
 	out, err := command(ctx, r.dir, []string{
 		"CATALOG_URI=" + t.URI, "CATALOG_WAREHOUSE=" + t.Warehouse, "CATALOG_TOKEN=" + t.Token,
 	}, filepath.Join(java, "bin", "java"),
-		"-Drck.local=false", "-Drck.requires-namespace-create=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+		"-Drck.local=false", "-Drck.requires-namespace-create="+strconv.FormatBool(!r.fixture), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 		"-cp", install.Classpath(jars), "org.junit.platform.console.ConsoleLauncher", "execute",
 		"--select-class", "org.apache.iceberg.rest.RESTCompatibilityKitSuite", "--details=tree", "--disable-banner", "--disable-ansi-colors")
 	counts := map[string]int{}
@@ -79,8 +86,8 @@ func (r *run) kit(ctx context.Context, jars string, t *target) error {
 	if err != nil {
 		return err
 	}
-	if counts["failed"] != 0 || counts["successful"] < kitTests {
-		return fmt.Errorf("%d tests passed and %d failed; at least %d must pass and none fail\n%s", counts["successful"], counts["failed"], kitTests, out)
+	if counts["failed"] != 0 || counts["successful"] < want {
+		return fmt.Errorf("%d tests passed and %d failed; at least %d must pass and none fail\n%s", counts["successful"], counts["failed"], want, out)
 	}
 	return nil
 }
