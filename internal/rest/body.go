@@ -90,8 +90,11 @@ func (c *call) decode(v any) error {
 			return catalog.Errorf(catalog.BadRequest, "Content-Type: %q is not supported; send application/json", clip(ct))
 		}
 	}
-	if len(bytes.TrimSpace(c.body)) == 0 {
+	switch body := bytes.TrimSpace(c.body); {
+	case len(body) == 0:
 		return catalog.Errorf(catalog.BadRequest, "Malformed request: the body is empty; a JSON object is required")
+	case string(body) == "null": // which decodes into anything
+		return catalog.Errorf(catalog.BadRequest, "body: expected an object, found null")
 	}
 	if nesting(c.body) > maxDepth {
 		return catalog.Errorf(catalog.BadRequest, "Malformed request: nested deeper than %d levels", maxDepth)

@@ -273,14 +273,26 @@ func (c *call) enterWarehouse() error {
 	wh, ok := c.h.warehouses[name]
 	access := c.principal.Access(name)
 	if !ok || access == identity.AccessNone {
-		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", name)
-	}
-	if c.route.write && access < identity.AccessWrite {
-		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
+		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
 	}
 	c.warehouse = wh
+	if c.route.write && access < identity.AccessWrite {
+		c.nameResource()
+		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
+	}
 	c.mutation = catalog.Mutation{Caller: catalog.Caller{Principal: c.principal.ID, RequestID: c.requestID}, Operation: c.route.operation}
 	return nil
+}
+
+// nameResource notes what the path is about, for the record of a refusal that
+// comes before the path is decoded. A path that names nothing leaves it out.
+func (c *call) nameResource() {
+	switch {
+	case c.params.name != "":
+		_, _ = c.ident()
+	case c.params.namespace != "":
+		_, _ = c.namespace()
+	}
 }
 
 // requestID takes over the client's id when it is harmless, or makes one.

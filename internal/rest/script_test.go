@@ -31,7 +31,8 @@ var update = flag.Bool("update", false, "write the answers that were seen into t
 //
 // A path or body that begins with a quote is a Go string literal, for bytes
 // that a text file should not hold. In answers the parts that differ from run
-// to run are written as ROOT, UUID, MS and HEX.
+// to run are written as ROOT, UUID, MS and HEX, and control characters as Go
+// escapes.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/scripts/*.txt")
@@ -187,6 +188,7 @@ func (p *script) show(a answer) string {
 var (
 	anyUUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	anyTime = regexp.MustCompile(`\b1[0-9]{12}\b`)
+	control = regexp.MustCompile(`[\x00-\x1f\x7f\x{80}-\x{9f}\x{2028}\x{2029}]`)
 	anyHex  = regexp.MustCompile(`\b[0-9a-f]{24,32}\b`)
 )
 
@@ -196,5 +198,5 @@ func (p *script) mask(s string) string {
 	s = anyUUID.ReplaceAllString(s, "UUID")
 	s = anyTime.ReplaceAllString(s, "MS")
 	s = anyHex.ReplaceAllString(s, "HEX")
-	return strings.ReplaceAll(s, "\n", `\n`)
+	return control.ReplaceAllStringFunc(s, func(c string) string { return strings.Trim(strconv.QuoteToASCII(c), `"`) })
 }
