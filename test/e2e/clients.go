@@ -131,7 +131,7 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 	}
 	trinoPort := 0
 	var trino *process
-	if r.step(where+": start Trino", 5*time.Minute, func(ctx context.Context) (err error) {
+	if r.step(where+": start Trino", 10*time.Minute, func(ctx context.Context) (err error) {
 		trino, trinoPort, err = r.startTrino(ctx, where, t, cat, s)
 		return err
 	}) {

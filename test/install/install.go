@@ -6,10 +6,10 @@
 // Go tools. Everything comes from package registries through their ordinary
 // clients, in the versions of versions.go.
 //
-// An installation is made beside its place and renamed into it, under a lock
-// file, so that it is there whole or not at all, and two programs can want it
-// at once. Its folder's name holds a digest of what was asked for: a new
-// version is a new folder.
+// An installation is made under a lock file, so that two programs can want it
+// at once, and counts as there only when a stamp, written last, says so: what
+// was cut off is made anew. Its folder's name holds a digest of what was asked
+// for: a new version is a new folder.
 package install
 
 import (
@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Cache returns the folder of all installations: $SLUICE_CACHE, or
@@ -88,6 +89,10 @@ func run(ctx context.Context, dir string, env []string, name string, args ...str
 	cmd.Env = append(os.Environ(), env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
+	// What it has started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
 		tail := out.String()
 		if len(tail) > 4000 {
@@ -185,7 +190,7 @@ func Weed(ctx context.Context, root string) (string, error) {
 		return "", err
 	}
 	dir, err := once(ctx, "weed", string(mod), func(ctx context.Context, dir string) error {
-		return run(ctx, filepath.Join(root, "test", "weed"), []string{"CGO_ENABLED=0", "GOFLAGS=-mod=mod"}, "go", "build", "-trimpath", "-o", filepath.Join(dir, "weed"), "github.com/seaweedfs/seaweedfs/weed")
+		return run(ctx, filepath.Join(root, "test", "weed"), []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly"}, "go", "build", "-trimpath", "-o", filepath.Join(dir, "weed"), "github.com/seaweedfs/seaweedfs/weed")
 	})
 	return filepath.Join(dir, "weed"), err
 }
