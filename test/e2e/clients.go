@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -169,23 +168,32 @@ func (r *run) script(where, name, mode string, t tools, env []string) {
 	defer cancel()
 	start := time.Now()
 	out, err := command(ctx, r.dir, env, t.python, filepath.Join(r.root, "test", "e2e", "clients", name+"_client.py"), mode)
-	reported := 0
-	for scanner := bufio.NewScanner(strings.NewReader(out)); scanner.Scan(); {
-		line := scanner.Text()
-		prefix := fmt.Sprintf("%s: %s: ", where, name)
+	reported, failed := 0, 0
+	var since []string // the last step
+	prefix := fmt.Sprintf("%s: %s: ", where, name)
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
 		if rest, ok := strings.CutPrefix(line, "ok "); ok {
 			i := strings.LastIndexByte(rest, ' ')
-			seconds, ferr := strconv.ParseFloat(rest[max(i, 0)+1:], 64)
-			if i < 0 || ferr != nil {
-				continue // a line of the client's own
+			if seconds, err := strconv.ParseFloat(rest[i+1:], 64); i > 0 && err == nil {
+				r.report(prefix+rest[:i], time.Duration(seconds*float64(time.Second)), nil)
+				reported++
+				since = nil
+				continue
 			}
-			r.report(prefix+rest[:i], time.Duration(seconds*float64(time.Second)), nil)
-			reported++
 		} else if rest, ok := strings.CutPrefix(line, "FAIL "); ok {
 			step, reason, _ := strings.Cut(rest, ": ")
-			r.report(prefix+step, 0, errors.New(reason+"\n"+out))
+			r.report(prefix+step, 0, errors.New(strings.Join(since, "\n")+"\n"+reason))
 			reported++
+			failed++
+			since = nil
+			continue
 		}
+		since = append(since, line)
+	}
+	if err != nil && failed == 0 && reported > 0 {
+		// It died between two steps, or ran out of time.
+		r.report(prefix+mode+" to the end", time.Since(start), err)
 	}
 	if reported == 0 {
 		if err == nil {

@@ -17,6 +17,7 @@ const (
 	gofumpt       = "v0.12.0"
 	govulncheck   = "v1.9.0"
 	schemathesis  = "4.32.0"
+	trinoClient   = "0.340.0"
 	icebergGoPath = "github.com/apache/iceberg-go/cmd/iceberg"
 )
 
@@ -54,14 +55,14 @@ const (
 
 // Clients is the Python environment of all clients.
 var Clients = []string{
-	"pyiceberg[pyarrow,s3fs]==" + pyiceberg,
+	"pyiceberg[pyarrow,pyiceberg-core,s3fs]==" + pyiceberg,
 	"duckdb==" + duckdb,
 	"duckdb-extension-iceberg==" + duckdb,
 	"duckdb-extension-avro==" + duckdb,
 	"duckdb-extension-httpfs==" + duckdb,
 	"duckdb-extension-aws==" + duckdb,
 	"pyspark==" + pyspark,
-	"trino",
+	"trino==" + trinoClient,
 }
 
 // Schemathesis is the Python environment of the OpenAPI checks.

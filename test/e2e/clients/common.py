@@ -42,7 +42,7 @@ def steps(*functions):
             print(f"ok {name} {time.monotonic() - start:.2f}", flush=True)
         except Exception as e:  # one step's failure is its own
             failed += 1
-            traceback.print_exc()
+            traceback.print_exc(file=sys.stdout)
             text = " ".join(str(e).split())[:600] or type(e).__name__
             print(f"FAIL {name}: {text}", flush=True)
     sys.exit(1 if failed else 0)

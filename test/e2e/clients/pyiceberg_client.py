@@ -42,6 +42,7 @@ def evolve_schema():
     with catalog.load_table(T).update_schema() as u:
         u.update_column("n", field_type=LongType())
         u.add_column("extra", IntegerType())
+    with catalog.load_table(T).update_schema() as u:
         u.rename_column("extra", "more")
     same([f.name for f in catalog.load_table(T).schema().fields], ["id", "name", "n", "more"])
 
