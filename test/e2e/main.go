@@ -171,8 +171,8 @@ func (r *run) report(name string, took time.Duration, err error) bool {
 		file = werr.Error()
 	}
 	text := err.Error()
-	if len(text) > 3000 {
-		text = "…" + text[len(text)-3000:]
+	if len(text) > 1500 {
+		text = "…" + text[len(text)-1500:]
 	}
 	fmt.Printf("FAIL %s/%s %s\n     %s\n     (%s)\n", r.part, name, took.Round(10*time.Millisecond), strings.ReplaceAll(text, "\n", "\n     "), file)
 	return false
