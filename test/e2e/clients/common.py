@@ -48,6 +48,19 @@ def steps(*functions):
     sys.exit(1 if failed else 0)
 
 
+def matrix(read, *skipped):
+    """One step for each client's table but the skipped ones: read(name) must find what was written."""
+
+    def step(name):
+        def f():
+            read(name)
+
+        f.__name__ = f"read_the_table_of_{name}"
+        return f
+
+    steps(*(step(name) for name in others() if name not in skipped))
+
+
 def same(got, want, what="rows"):
     if got != want:
         raise AssertionError(f"{what}: got {got!r}, want {want!r}")

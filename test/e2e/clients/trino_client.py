@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The Sluice Authors
-"""Trino 476 against the catalog; the driver has started the server at TRINO_PORT."""
+"""Trino 476 against the catalog; the driver has started the server at TRINO_PORT.
+
+Trino asks the namespace for its location and stages the table below it. A
+namespace that tells none makes it create the table at once and then refuse
+its location, since the first metadata file lies there already: "Cannot create a
+table on a non-empty location".
+"""
 
 import os
 import sys
 
-from common import FINAL, others, raises, same, steps
+from common import FINAL, matrix, raises, same, steps
 from trino.dbapi import connect
 
 connection = connect(host="127.0.0.1", port=int(os.environ["TRINO_PORT"]), user="e2e", catalog="sluice", schema="e2e")
@@ -73,14 +79,11 @@ def rename_and_drop():
     raises(lambda: rows("SELECT * FROM e2e.trino_tmp2"), "does not exist")
 
 
-def read_all():
-    for name in others():
-        if name == "spark_v3":
-            continue  # format version 3 is not known to Trino 476
-        same(rows(f"SELECT id, name, n FROM e2e.{name} ORDER BY id"), FINAL, name)
+def read(name):
+    same(rows(f"SELECT id, name, n FROM e2e.{name} ORDER BY id"), FINAL)
 
 
 if sys.argv[1] == "write":
     steps(create_namespace, create_and_insert, evolve_schema, evolve_partitioning, time_travel, delete_update_merge, create_table_as_select, views, rename_and_drop)
 else:
-    steps(read_all)
+    matrix(read, "spark_v3")  # Trino 476 knows no format version 3
