@@ -30,6 +30,7 @@ type azureStore struct {
 	requests
 	http       *http.Client
 	containers map[string]*container.Client // by Location.Authority
+	pageSize   *int32                       // of listings; nil for the store's own
 }
 
 const (
@@ -231,7 +232,7 @@ func (s *azureStore) deleteMany(ctx context.Context, list []Location) error {
 }
 
 func (s *azureStore) list(ctx context.Context, dir Location, fn func(path string, size int64) error) error {
-	o := container.ListBlobsFlatOptions{Prefix: to.Ptr(dir.Path + "/"), Include: container.ListBlobsInclude{Metadata: true}}
+	o := container.ListBlobsFlatOptions{Prefix: to.Ptr(dir.Path + "/"), Include: container.ListBlobsInclude{Metadata: true}, MaxResults: s.pageSize}
 	for {
 		var page container.ListBlobsFlatResponse
 		err := s.do(ctx, func(ctx context.Context) (err error) {

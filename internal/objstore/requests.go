@@ -153,7 +153,7 @@ func answered(store string, status int, code, message string) *storeError {
 		e.kind = ErrNotFound
 	case status == http.StatusPreconditionFailed, code == "BlobAlreadyExists":
 		e.kind = ErrExists
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, expiredCodes[code]:
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, refusedCodes[code]:
 		e.kind = ErrForbidden
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		e.kind = io.ErrUnexpectedEOF
@@ -172,8 +172,8 @@ func unanswered(store string, cause error) error {
 
 var (
 	noBucketCodes = map[string]bool{"NoSuchBucket": true, "ContainerNotFound": true}
-	// S3 answers these with 400.
-	expiredCodes = map[string]bool{"ExpiredToken": true, "InvalidToken": true, "TokenRefreshRequired": true}
+	// S3, and the last Azure, answer these with 400.
+	refusedCodes = map[string]bool{"ExpiredToken": true, "InvalidToken": true, "TokenRefreshRequired": true, "InvalidAuthenticationInfo": true}
 	// Passing troubles behind a 400 or 409: two conditional writes at once,
 	// a slow client.
 	passingCodes = map[string]bool{"ConditionalRequestConflict": true, "OperationAborted": true, "RequestTimeout": true, "SlowDown": true}
