@@ -73,7 +73,7 @@ func openRoot(dir string, mode fs.FileMode) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer parent.Close()
+	defer func() { _ = parent.Close() }() // it holds nothing that could be lost
 	if err := parent.Mkdir(filepath.Base(dir), mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (f *files) writeIn(root fileRoot, dirName, name string, data []byte) error 
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // it holds nothing that could be lost
 	draft := ".sluice-" + rand.Text() + ".tmp"
 	if err := f.writeFile(dir, draft, data); err != nil {
 		return err
@@ -310,15 +310,12 @@ func (f *files) delete(_ context.Context, l Location) error {
 	if err != nil {
 		return err
 	}
-	err = root.root.Remove(name)
-	switch {
-	case err == nil:
-	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, syscall.EISDIR):
-		return nil // a directory: no object has this name
-	default:
-		if err = root.error(err); !errors.Is(err, ErrNotFound) {
-			return err
-		}
+	err = root.error(root.root.Remove(name))
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EISDIR) || errors.Is(err, ErrNotFound) {
+		err = nil // no object has this name; perhaps a directory does
+	}
+	if err != nil {
+		return err
 	}
 	// Directories that became empty go too; the first that is not ends it.
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -350,12 +347,14 @@ func (f *files) list(ctx context.Context, dir Location, fn func(path string, siz
 		return err
 	}
 	base := dir.Path[:len(dir.Path)-len(name)]
-	if info, err := root.root.Lstat(name); err != nil || !info.IsDir() {
-		if err = root.error(err); errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		return err
+	switch info, err := root.root.Lstat(name); {
+	case err == nil && info.IsDir():
+	case err == nil, errors.Is(root.error(err), ErrNotFound):
+		return nil
+	default:
+		return root.error(err)
 	}
+	var stopped error // by fn, whose errors are not the file system's
 	err = fs.WalkDir(root.root.FS(), name, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -374,8 +373,12 @@ func (f *files) list(ctx context.Context, dir Location, fn func(path string, siz
 		if err != nil {
 			return err
 		}
-		return fn(base+p, info.Size())
+		stopped = fn(base+p, info.Size())
+		return stopped
 	})
+	if stopped != nil {
+		return stopped
+	}
 	return root.error(err)
 }
 
