@@ -35,10 +35,11 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchmark:", err)
-		os.Exit(1) //nolint:gocritic // stop only undoes the signal handler
+		os.Exit(1)
 	}
 }
 
@@ -167,7 +168,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	b.fixture = newFixture(folders["fixture"])
 	b.sqlite = newDev("catalogd SQLite", b.binary, folders["sqlite"])
 	b.few = newDev("catalogd SQLite, 100 tables", b.binary, folders["few"])
-	if b.postgres, err = newServe(b.binary, folders["postgres"], b.database, dsn); err != nil {
+	if b.postgres, err = newServe(ctx, b.binary, folders["postgres"], b.database, dsn); err != nil {
 		return err
 	}
 	for _, s := range []*subject{b.fixture, b.sqlite, b.postgres, b.few} {

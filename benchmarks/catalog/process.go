@@ -34,10 +34,11 @@ type startOptions struct {
 	credential *syscall.Credential
 }
 
-// start starts a program whose output goes to a file in dir.
-func start(dir, name string, o startOptions, program string, args ...string) (*process, error) {
+// start starts a program whose output goes to a file in dir. It runs until it
+// is stopped, whatever becomes of ctx, so that it can end in good order.
+func start(ctx context.Context, dir, name string, o startOptions, program string, args ...string) (*process, error) {
 	p := &process{
-		cmd: exec.Command(program, args...), logPath: filepath.Join(dir, name+".log"),
+		cmd: exec.CommandContext(context.WithoutCancel(ctx), program, args...), logPath: filepath.Join(dir, name+".log"),
 		lines: make(chan string, 1), done: make(chan struct{}),
 	}
 	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

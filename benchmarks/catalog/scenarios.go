@@ -63,7 +63,7 @@ func (b *bench) scenarios() []scenario {
 	if b.quick {
 		all = one
 	}
-	catalogs := func(f func(s *subject) []request) func(context.Context, *subject, string) ([]request, error) {
+	servers := func(f func(s *subject) []request) func(context.Context, *subject, string) ([]request, error) {
 		return func(_ context.Context, s *subject, _ string) ([]request, error) {
 			if s == b.bare || s == b.few {
 				return nil, nil
@@ -86,7 +86,7 @@ func (b *bench) scenarios() []scenario {
 	}
 	table := func(s *subject, ns string, i int) string { return s.path("/namespaces/%s/tables/%s", ns, tableName(i)) }
 	return []scenario{
-		{"config", all, 0, catalogs(func(s *subject) []request { return get(s, "/v1/config?warehouse=demo") })},
+		{"config", all, 0, servers(func(s *subject) []request { return get(s, "/v1/config?warehouse=demo") })},
 		{loadHot, all, 0, func(_ context.Context, s *subject, _ string) ([]request, error) {
 			return get(s, table(s, small, 0)), nil
 		}},
@@ -100,25 +100,25 @@ func (b *bench) scenarios() []scenario {
 			}
 			return get(s, table(s, small, 0), "If-None-Match: "+header.Get("ETag")), nil
 		}},
-		{"loadTable, 1,000 tables", all, 0, catalogs(func(s *subject) []request {
+		{"loadTable, 1,000 tables", all, 0, servers(func(s *subject) []request {
 			var list []request
 			for i := range realTables {
 				list = append(list, get(s, table(s, big, i))...)
 			}
 			return list
 		})},
-		{"loadTable, 1 MB of metadata", one, 0, catalogs(func(s *subject) []request { return get(s, s.path("/namespaces/%s/tables/mb1", large)) })},
-		{"loadTable, 10 MB of metadata", one, 0, catalogs(func(s *subject) []request { return get(s, s.path("/namespaces/%s/tables/mb10", large)) })},
+		{"loadTable, 1 MB of metadata", one, 0, servers(func(s *subject) []request { return get(s, s.path("/namespaces/%s/tables/mb1", large)) })},
+		{"loadTable, 10 MB of metadata", one, 0, servers(func(s *subject) []request { return get(s, s.path("/namespaces/%s/tables/mb10", large)) })},
 		{listSmall, one, 0, func(_ context.Context, s *subject, _ string) ([]request, error) {
 			if s == b.bare {
 				return nil, nil
 			}
 			return get(s, s.path("/namespaces/%s/tables?pageSize=100&pageToken=", small)), nil
 		}},
-		{listBig, one, 0, catalogs(func(s *subject) []request {
+		{listBig, one, 0, servers(func(s *subject) []request {
 			return get(s, s.path("/namespaces/%s/tables?pageSize=100&pageToken=", big))
 		})},
-		{listDeep, one, 0, catalogs(func(s *subject) []request {
+		{listDeep, one, 0, servers(func(s *subject) []request {
 			return get(s, s.path("/namespaces/%s/tables?pageSize=100&pageToken=%s", big, b.deepTokens[s]))
 		})},
 		{createTable, one, writeTables, commits(writeTables, func(s *subject, ns string, i int) request {
@@ -181,7 +181,7 @@ func (b *bench) measure(ctx context.Context, s *subject, sc scenario, connection
 		l.Duration = b.duration
 		if s == b.fixture && round == warmUp {
 			// Java compiles a method after thousands of calls.
-			l.Count, l.Duration = 20_000, 10*b.duration
+			l.Count, l.Duration = 20_000, 30*b.duration
 		}
 	}
 	b.number += 1 << 20

@@ -116,13 +116,13 @@ func fillSQLite(ctx context.Context, database string, from, to int) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // a statement that failed has said so
 	columns := func(table string) ([]string, error) {
 		rows, err := db.QueryContext(ctx, "SELECT * FROM "+table+" LIMIT 0")
 		if err != nil {
 			return nil, err
 		}
-		defer rows.Close()
+		defer rows.Close() //nolint:errcheck // rows.Err says it
 		names, err := rows.Columns()
 		return names, errors.Join(err, rows.Err())
 	}
@@ -144,7 +144,7 @@ func fillPostgres(ctx context.Context, dsn string, from, to int) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close(context.WithoutCancel(ctx))
+	defer db.Close(context.WithoutCancel(ctx)) //nolint:errcheck // a statement that failed has said so
 	columns := func(table string) ([]string, error) {
 		rows, err := db.Query(ctx, "SELECT * FROM "+table+" LIMIT 0")
 		if err != nil {
@@ -162,7 +162,7 @@ func fillPostgres(ctx context.Context, dsn string, from, to int) error {
 	if err != nil {
 		return err
 	}
-	for _, statement := range append(statements, "ANALYZE") {
+	for _, statement := range append(statements, "ANALYSE") {
 		if _, err := db.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("add tables to PostgreSQL: %w", err)
 		}
@@ -207,7 +207,7 @@ func fillFixture(ctx context.Context, database string, from, to int) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // a statement that failed has said so
 	_, err = db.ExecContext(ctx, `
 		WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
 		INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, previous_metadata_location, iceberg_type)

@@ -159,7 +159,7 @@ func newFixture(dir string) *subject {
 			return err
 		}
 		s.address = "127.0.0.1:" + strconv.Itoa(port)
-		s.process, err = start(dir, "fixture", startOptions{env: []string{
+		s.process, err = start(ctx, dir, "fixture", startOptions{env: []string{
 			"CATALOG_WAREHOUSE=" + s.root,
 			"CATALOG_URI=jdbc:sqlite:file:" + database + "?busy_timeout=60000&journal_mode=WAL&synchronous=FULL&transaction_mode=IMMEDIATE",
 			"CATALOG_REST_PORT=" + strconv.Itoa(port), "REST_PORT=" + strconv.Itoa(port),
@@ -180,7 +180,7 @@ func newFixture(dir string) *subject {
 func newDev(name, binary, dir string) *subject {
 	s := &subject{name: name, dir: dir, root: "file://" + filepath.Join(dir, "warehouse"), prefix: "/demo"}
 	s.launch = func(ctx context.Context, s *subject) (err error) {
-		s.process, err = start(dir, "catalogd", startOptions{}, binary, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
+		s.process, err = start(ctx, dir, "catalogd", startOptions{}, binary, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
@@ -236,9 +236,9 @@ const (
 
 // newServe is catalogd on PostgreSQL: catalogd serve, as in production but
 // for TLS, which the fixture has not either.
-func newServe(binary, dir string, database *process, dsn string) (*subject, error) {
+func newServe(ctx context.Context, binary, dir string, database *process, dsn string) (*subject, error) {
 	s := &subject{name: "catalogd PostgreSQL", dir: dir, root: "file://" + filepath.Join(dir, "warehouse"), prefix: "/demo", database: database}
-	hash := exec.Command(binary, "hash-secret")
+	hash := exec.CommandContext(ctx, binary, "hash-secret")
 	hash.Stdin = strings.NewReader(clientSecret)
 	phc, err := hash.Output()
 	if err != nil {
@@ -261,7 +261,7 @@ func newServe(binary, dir string, database *process, dsn string) (*subject, erro
 		if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
 			return err
 		}
-		s.process, err = start(dir, "catalogd", startOptions{env: []string{
+		s.process, err = start(ctx, dir, "catalogd", startOptions{env: []string{
 			"BENCH_DSN=" + dsn, "BENCH_CLIENT_HASH=" + strings.TrimSpace(string(phc)), "BENCH_SIGNING_KEY=" + signingKey,
 		}}, binary, "serve", "--config", file)
 		if err != nil {
@@ -325,7 +325,7 @@ func startPostgres(ctx context.Context, dir string) (p *process, dsn string, err
 	if err != nil {
 		return nil, "", err
 	}
-	p, err = start(dir, "postgres", o, filepath.Join(bin, "postgres"), "-D", filepath.Join(dir, "data"), "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port))
+	p, err = start(ctx, dir, "postgres", o, filepath.Join(bin, "postgres"), "-D", filepath.Join(dir, "data"), "-k", dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port))
 	if err != nil {
 		return nil, "", err
 	}
@@ -368,7 +368,7 @@ func newBare(dir, file string) *subject {
 		if err != nil {
 			return err
 		}
-		if s.process, err = start(dir, "bare", startOptions{}, self, commandBare, file); err != nil {
+		if s.process, err = start(ctx, dir, "bare", startOptions{}, self, commandBare, file); err != nil {
 			return err
 		}
 		select {
