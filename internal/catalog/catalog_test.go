@@ -500,6 +500,60 @@ func TestLocations(t *testing.T) {
 	wantReason(t, err, catalog.Forbidden, "overlaps")
 }
 
+func TestNamespaceLocations(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	create := func(ns catalog.Namespace, name, location string) (*catalog.Table, error) {
+		return h.CreateTable(ctx, catalog.Mutation{}, ns, catalog.NewTable{Name: name, Schema: json.RawMessage(schema), Location: location})
+	}
+
+	// Without a location of its own: one is told, tables can lie below it and
+	// none can take its place or the place of all.
+	rec, err := h.LoadNamespace(ctx, ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := h.NamespaceLocation(rec)
+	if !strings.HasPrefix(told, h.root+"/by-namespace/") || strings.Count(told[len(h.root):], "/") != 2 {
+		t.Errorf("got the location %s, want %s/by-namespace/<uuid>", told, h.root)
+	}
+	if _, err := create(ns, "below", told+"/below-1"); err != nil {
+		t.Error(err)
+	}
+	for _, location := range []string{told, told + "/", h.root + "/by-namespace"} {
+		_, err := create(ns, "x", location)
+		wantReason(t, err, catalog.Forbidden, "holds the tables of whole namespaces")
+	}
+	if table, err := create(ns, "default", ""); err != nil || table.Object.Location != h.root+"/"+table.Object.UUID.String() {
+		t.Errorf("created at %v with error %v, want <root>/<table uuid>", table, err)
+	}
+
+	// With one: the server's own choice lies below it too.
+	own := catalog.Namespace{"own"}
+	if rec, err = h.CreateNamespace(ctx, catalog.Mutation{}, own, map[string]string{"location": h.root + "/finance/"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.NamespaceLocation(rec); got != h.root+"/finance/" {
+		t.Errorf("got the location %s, want the one that was set", got)
+	}
+	if table, err := create(own, "t", ""); err != nil || table.Object.Location != h.root+"/finance/"+table.Object.UUID.String() {
+		t.Errorf("created at %v with error %v, want it below the namespace's location", table, err)
+	}
+	if _, err := h.UpdateNamespaceProperties(ctx, catalog.Mutation{}, own, nil, map[string]string{"location": h.root}); err != nil {
+		t.Errorf("the warehouse itself was refused: %v", err)
+	}
+	for location, want := range map[string]catalog.Reason{
+		"s3://other/x": catalog.BadRequest, "": catalog.BadRequest, h.root + "/../x": catalog.BadRequest, h.root + "/_governed": catalog.Forbidden,
+		h.root + "/by-namespace": catalog.Forbidden,
+	} {
+		_, err := h.CreateNamespace(ctx, catalog.Mutation{}, catalog.Namespace{"other"}, map[string]string{"location": location})
+		wantReason(t, err, want, "properties.location")
+		_, err = h.UpdateNamespaceProperties(ctx, catalog.Mutation{}, own, nil, map[string]string{"location": location})
+		wantReason(t, err, want, "updates.location")
+	}
+}
+
 func TestOverlappingCreatesRace(t *testing.T) {
 	t.Parallel()
 	h := open(t)

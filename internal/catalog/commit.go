@@ -157,13 +157,12 @@ func (w *Warehouse) tryCommit(ctx context.Context, m Mutation, changes []TableCh
 			return nil, err
 		}
 		last := all[slices.IndexFunc(all, func(p *prepared) bool { return p.file != "" })]
-		if errors.Is(err, ErrUnknownOutcome) && w.pointsTo(ctx, last.object.ID, last.file) {
-			err = nil
-		} else if errors.Is(err, ErrUnknownOutcome) {
-			w.observer.CommitAttempt("unknown")
-			return nil, err
-		} else {
+		switch {
+		case !errors.Is(err, ErrUnknownOutcome):
 			w.tidy.delete(w, written...)
+			return nil, err
+		case !w.pointsTo(ctx, last.object.ID, last.file):
+			w.observer.CommitAttempt("unknown")
 			return nil, err
 		}
 	}
@@ -193,7 +192,7 @@ func (w *Warehouse) prepare(ctx context.Context, c TableChange, at time.Time) (*
 		return nil, err
 	case obj.Kind != KindTable:
 		if createsTable(c.Requirements) {
-			return nil, w.taken(ctx, w.store, c.Table, KindTable)
+			return nil, nameTaken(c.Table, KindTable, obj.Kind)
 		}
 		return nil, noObject(c.Table, KindTable)
 	}
@@ -268,7 +267,8 @@ func (w *Warehouse) prepareCreate(ctx context.Context, c TableChange, at time.Ti
 	if err := CheckName(c.Table.Name); err != nil {
 		return nil, Errorf(BadRequest, "name: %s", err.Error())
 	}
-	if err := w.requireNamespace(ctx, c.Table.Namespace); err != nil {
+	within, err := w.LoadNamespace(ctx, c.Table.Namespace)
+	if err != nil {
 		return nil, err
 	}
 	var none *metadata.Document
@@ -281,7 +281,7 @@ func (w *Warehouse) prepareCreate(ctx context.Context, c TableChange, at time.Ti
 		return nil, fmt.Errorf("make table uuid: %w", err)
 	}
 	after, err := metadata.CreateFromUpdates(c.Updates, metadata.CreateOptions{
-		At: at, DefaultUUID: tableUUID, DefaultLocation: w.defaultLocation(tableUUID),
+		At: at, DefaultUUID: tableUUID, DefaultLocation: w.defaultLocation(within, tableUUID),
 	})
 	if err != nil {
 		return nil, metadataError(err)
@@ -464,9 +464,14 @@ func (w *Warehouse) committed(p *prepared) *Table {
 }
 
 // defaultLocation is where a new object lies unless its creator says
-// otherwise: made by the server, so that no name ever reaches a path.
-func (w *Warehouse) defaultLocation(id uuid.UUID) string {
-	return strings.TrimRight(w.root.String(), "/") + "/" + id.String()
+// otherwise: <warehouse>/<uuid>, or <location>/<uuid> in a namespace that was
+// given a location. Made by the server, so that no name ever reaches a path.
+func (w *Warehouse) defaultLocation(within NamespaceRecord, id uuid.UUID) string {
+	parent, ok := within.Properties[locationProperty]
+	if !ok {
+		parent = w.root.String()
+	}
+	return trimSlashes(parent) + "/" + id.String()
 }
 
 // trimSlashes takes trailing slashes off a location, but never the two of a

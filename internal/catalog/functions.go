@@ -47,7 +47,7 @@ func (w *Warehouse) PutFunction(ctx context.Context, m Mutation, id Ident, raw j
 		existing, err := tx.Object(ctx, w.id, id.Namespace, id.Name, KindFunction)
 		switch {
 		case err == nil && existing.UUID != functionUUID:
-			return nameTaken(id, KindFunction)
+			return nameTaken(id, KindFunction, KindFunction)
 		case err == nil:
 			event = "function.replaced"
 			obj.ID, obj.CreatedAt, obj.Version = existing.ID, existing.CreatedAt, existing.Version+1

@@ -105,7 +105,8 @@ func (w *Warehouse) place(field, base string, properties func(key string) (strin
 // checkLocation applies the rules for a place where files of a table or view
 // may lie: the grammar of object locations, strictly inside one of the
 // warehouse's roots, and not in a part that the catalog keeps for itself
-// (first segment beginning with an underscore).
+// (first segment beginning with an underscore) or holding a whole namespace
+// (see [Warehouse.NamespaceLocation]).
 func (w *Warehouse) checkLocation(field, s string) (objstore.Location, error) {
 	l, err := objstore.ParseLocation(s)
 	if err != nil {
@@ -119,6 +120,9 @@ func (w *Warehouse) checkLocation(field, s string) (objstore.Location, error) {
 			rest := strings.TrimPrefix(l.Key()[len(root.Key()):], "/")
 			if strings.HasPrefix(rest, "_") {
 				return objstore.Location{}, Errorf(Forbidden, "%s: names that begin with an underscore are reserved at the top of a warehouse", field)
+			}
+			if part, below, _ := strings.Cut(rest, "/"); part == namespacePart && !strings.Contains(strings.Trim(below, "/"), "/") {
+				return objstore.Location{}, Errorf(Forbidden, "%s: %s holds the tables of whole namespaces; name a directory inside one", field, s)
 			}
 			return l, nil
 		}

@@ -12,6 +12,10 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/sluice-data/sluice/internal/objstore"
 )
 
 // CreateNamespace creates a namespace with properties. Its parent must exist.
@@ -20,6 +24,9 @@ func (w *Warehouse) CreateNamespace(ctx context.Context, m Mutation, ns Namespac
 		return NamespaceRecord{}, err
 	}
 	if err := checkProperties("properties", properties); err != nil {
+		return NamespaceRecord{}, err
+	}
+	if err := w.checkNamespaceLocation("properties", properties); err != nil {
 		return NamespaceRecord{}, err
 	}
 	at := w.stamp()
@@ -44,8 +51,10 @@ func (w *Warehouse) CreateNamespace(ctx context.Context, m Mutation, ns Namespac
 			}
 			return err
 		}
-		return w.record(ctx, tx, m, change{at: at, event: "namespace.created", resource: ns.String(), namespace: ns,
-			replay: Replay{Status: 200, Body: body}})
+		return w.record(ctx, tx, m, change{
+			at: at, event: "namespace.created", resource: ns.String(), namespace: ns,
+			replay: Replay{Status: 200, Body: body},
+		})
 	})
 	if err != nil {
 		return NamespaceRecord{}, storeError(err)
@@ -82,6 +91,49 @@ func (w *Warehouse) LoadNamespace(ctx context.Context, ns Namespace) (NamespaceR
 	return rec, storeError(err)
 }
 
+// locationProperty tells engines where the tables of a namespace go that do
+// not ask the catalog for a place.
+const locationProperty = "location"
+
+// namespacePart is the part of a warehouse below which every namespace that
+// has no location of its own is given one. Tables lie in it two levels deep,
+// so that none can take a whole namespace's place.
+const namespacePart = "by-namespace"
+
+// NamespaceLocation returns the location of a namespace: the one that was set
+// as its property, or <root>/by-namespace/<uuid>, with a UUID made from the
+// namespace's name (RFC 9562, version 5). Trino places new tables below it,
+// and cannot create any where a namespace tells no location.
+func (w *Warehouse) NamespaceLocation(rec NamespaceRecord) string {
+	if l, ok := rec.Properties[locationProperty]; ok {
+		return l
+	}
+	id := uuid.NewSHA1(w.id, []byte(rec.Namespace.Path()))
+	return w.root.String() + "/" + namespacePart + "/" + id.String()
+}
+
+// checkNamespaceLocation refuses a location below which no table could be
+// created.
+func (w *Warehouse) checkNamespaceLocation(field string, properties map[string]string) error {
+	location, ok := properties[locationProperty]
+	if !ok {
+		return nil
+	}
+	field += "." + locationProperty
+	l, err := objstore.ParseLocation(location)
+	if err != nil {
+		return Errorf(BadRequest, "%s: %s", field, err.Error())
+	}
+	for _, root := range w.roots {
+		if root.Key() == l.Key() {
+			return nil
+		}
+	}
+	// The location need not be free, but a place below it must be allowed.
+	_, err = w.checkLocation(field, trimSlashes(location)+"/table")
+	return err
+}
+
 // DropNamespace removes an empty namespace.
 func (w *Warehouse) DropNamespace(ctx context.Context, m Mutation, ns Namespace) error {
 	at := w.stamp()
@@ -96,8 +148,10 @@ func (w *Warehouse) DropNamespace(ctx context.Context, m Mutation, ns Namespace)
 		case err != nil:
 			return err
 		}
-		return w.record(ctx, tx, m, change{at: at, event: "namespace.dropped", resource: ns.String(), namespace: ns,
-			replay: Replay{Status: 204}})
+		return w.record(ctx, tx, m, change{
+			at: at, event: "namespace.dropped", resource: ns.String(), namespace: ns,
+			replay: Replay{Status: 204},
+		})
 	}))
 }
 
@@ -110,6 +164,9 @@ func (w *Warehouse) UpdateNamespaceProperties(ctx context.Context, m Mutation, n
 		}
 	}
 	if err := checkProperties("updates", updates); err != nil {
+		return PropertyChanges{}, err
+	}
+	if err := w.checkNamespaceLocation("updates", updates); err != nil {
 		return PropertyChanges{}, err
 	}
 	at := w.stamp()
@@ -154,8 +211,10 @@ func (w *Warehouse) UpdateNamespaceProperties(ctx context.Context, m Mutation, n
 		if err != nil {
 			return err
 		}
-		return w.record(ctx, tx, m, change{at: at, event: "namespace.updated", resource: ns.String(), namespace: ns,
-			replay: Replay{Status: 200, Body: body}})
+		return w.record(ctx, tx, m, change{
+			at: at, event: "namespace.updated", resource: ns.String(), namespace: ns,
+			replay: Replay{Status: 200, Body: body},
+		})
 	})
 	if err != nil {
 		return PropertyChanges{}, storeError(err)

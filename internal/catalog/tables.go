@@ -73,23 +73,20 @@ func noObject(id Ident, kind Kind) *Error {
 // title is how messages begin that clients and their tests compare.
 var title = map[Kind]string{KindTable: "Table", KindView: "View", KindFunction: "Function"}
 
-func nameTaken(id Ident, kind Kind) *Error {
-	switch kind {
-	case KindView:
-		return Errorf(AlreadyExists, "View already exists: %s", id)
-	case KindFunction:
-		return Errorf(AlreadyExists, "Function already exists: %s", id)
-	default:
-		return Errorf(AlreadyExists, "Table already exists: %s", id)
+// nameTaken says that holder has the name that an object of a kind wants.
+func nameTaken(id Ident, wanted, holder Kind) *Error {
+	if holder != wanted {
+		return Errorf(AlreadyExists, "%s with same name already exists: %s", title[holder], id)
 	}
+	return Errorf(AlreadyExists, "%s already exists: %s", title[wanted], id)
 }
 
-// taken looks up which kind holds a name, for the message.
-func (w *Warehouse) taken(ctx context.Context, r Reader, id Ident, kind Kind) *Error {
-	if obj, err := r.Object(ctx, w.id, id.Namespace, id.Name, kind); err == nil && obj.Kind != kind {
-		return Errorf(AlreadyExists, "%s with same name already exists: %s", title[obj.Kind], id)
+// holder looks up which kind has a name, for the message.
+func (w *Warehouse) holder(ctx context.Context, tx Tx, id Ident, wanted Kind) Kind {
+	if obj, err := tx.Object(ctx, w.id, id.Namespace, id.Name, wanted); err == nil {
+		return obj.Kind
 	}
-	return nameTaken(id, kind)
+	return wanted
 }
 
 // TableMetadata returns the metadata that a row points to.
@@ -143,7 +140,8 @@ func (w *Warehouse) CreateTable(ctx context.Context, m Mutation, ns Namespace, t
 	if err := checkTableProperties("properties", t.Properties); err != nil {
 		return nil, err
 	}
-	if err := w.requireFree(ctx, id, KindTable); err != nil {
+	within, err := w.requireFree(ctx, id, KindTable)
+	if err != nil {
 		return nil, err
 	}
 	tableUUID, err := uuid.NewRandom()
@@ -151,7 +149,7 @@ func (w *Warehouse) CreateTable(ctx context.Context, m Mutation, ns Namespace, t
 		return nil, fmt.Errorf("make table uuid: %w", err)
 	}
 	at := w.stamp()
-	location := w.defaultLocation(tableUUID)
+	location := w.defaultLocation(within, tableUUID)
 	if t.Location != "" {
 		location = trimSlashes(t.Location)
 	}
@@ -199,19 +197,16 @@ func (w *Warehouse) created(ctx context.Context, id uuid.UUID, doc *metadata.Doc
 }
 
 // requireFree refuses early, before anything is written, what the
-// transaction would refuse late.
-func (w *Warehouse) requireFree(ctx context.Context, id Ident, kind Kind) error {
+// transaction would refuse late. It returns the namespace.
+func (w *Warehouse) requireFree(ctx context.Context, id Ident, kind Kind) (NamespaceRecord, error) {
 	obj, err := w.store.Object(ctx, w.id, id.Namespace, id.Name, kind)
 	switch {
 	case err == nil:
-		if obj.Kind != kind {
-			return w.taken(ctx, w.store, id, kind)
-		}
-		return nameTaken(id, kind)
+		return NamespaceRecord{}, nameTaken(id, kind, obj.Kind)
 	case errors.Is(err, ErrNoObject):
-		return w.requireNamespace(ctx, id.Namespace)
+		return w.LoadNamespace(ctx, id.Namespace)
 	}
-	return storeError(err)
+	return NamespaceRecord{}, storeError(err)
 }
 
 // recordStaged records the answer of a staged create for its key. Nothing
@@ -251,7 +246,7 @@ func (w *Warehouse) insertObject(ctx context.Context, tx Tx, obj Object, own pla
 	err := tx.CreateObject(ctx, obj, own.keys())
 	switch {
 	case errors.Is(err, ErrExists):
-		return w.taken(ctx, w.store, obj.Ident(), obj.Kind)
+		return nameTaken(obj.Ident(), obj.Kind, w.holder(ctx, tx, obj.Ident(), obj.Kind))
 	case errors.Is(err, ErrNoNamespace):
 		return noNamespace(obj.Namespace)
 	case errors.Is(err, ErrLocationTaken):
@@ -312,11 +307,15 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 	case err != nil:
 		return nil, storeError(err)
 	case existing.Kind != KindTable || !overwrite:
-		return nil, w.taken(ctx, w.store, id, KindTable)
+		return nil, nameTaken(id, KindTable, existing.Kind)
 	}
-	doc, err := w.readForRegister(ctx, metadataLocation)
+	raw, err := w.readForRegister(ctx, metadataLocation)
 	if err != nil {
 		return nil, err
+	}
+	doc, err := metadata.Parse(raw, metadata.Limits{})
+	if err != nil {
+		return nil, Errorf(BadRequest, "metadata-location: %s is not valid table metadata: %s", metadataLocation, err.Error())
 	}
 	own, err := w.place("metadata.location", doc.Location(), doc.Property)
 	if err != nil {
@@ -372,7 +371,7 @@ func (w *Warehouse) checkInside(field, file string) error {
 
 // readForRegister reads a metadata file that a caller names: what is wrong
 // with it is the caller's error.
-func (w *Warehouse) readForRegister(ctx context.Context, file string) (*metadata.Document, error) {
+func (w *Warehouse) readForRegister(ctx context.Context, file string) ([]byte, error) {
 	raw, err := w.readMetadataFile(ctx, file)
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
@@ -381,14 +380,8 @@ func (w *Warehouse) readForRegister(ctx context.Context, file string) (*metadata
 		return nil, Errorf(BadRequest, "metadata-location: %s is larger than %d bytes", file, maxMetadataBytes)
 	case errors.Is(err, objstore.ErrInvalidGzip):
 		return nil, Errorf(BadRequest, "metadata-location: %s is not valid gzip", file)
-	case err != nil:
-		return nil, filesError(err)
 	}
-	doc, err := metadata.Parse(raw, metadata.Limits{})
-	if err != nil {
-		return nil, Errorf(BadRequest, "metadata-location: %s is not valid table metadata: %s", file, err.Error())
-	}
-	return doc, nil
+	return raw, filesError(err)
 }
 
 // checkRegistered refuses metadata whose files lie elsewhere than with the
@@ -530,11 +523,7 @@ func (w *Warehouse) rename(ctx context.Context, m Mutation, from, to Ident, kind
 		case errors.Is(err, ErrNoNamespace):
 			return noNamespace(to.Namespace)
 		case errors.Is(err, ErrExists):
-			holder := kind
-			if obj, err := w.store.Object(ctx, w.id, to.Namespace, to.Name, kind); err == nil {
-				holder = obj.Kind
-			}
-			return Errorf(AlreadyExists, "Cannot rename %s to %s. %s already exists", from, to, title[holder])
+			return Errorf(AlreadyExists, "Cannot rename %s to %s. %s already exists", from, to, title[w.holder(ctx, tx, to, kind)])
 		case err != nil:
 			return err
 		}

@@ -44,7 +44,8 @@ func (w *Warehouse) CreateView(ctx context.Context, m Mutation, ns Namespace, v 
 	if err := checkTableProperties("properties", v.Properties); err != nil {
 		return nil, err
 	}
-	if err := w.requireFree(ctx, id, KindView); err != nil {
+	within, err := w.requireFree(ctx, id, KindView)
+	if err != nil {
 		return nil, err
 	}
 	viewUUID, err := uuid.NewRandom()
@@ -52,7 +53,7 @@ func (w *Warehouse) CreateView(ctx context.Context, m Mutation, ns Namespace, v 
 		return nil, fmt.Errorf("make view uuid: %w", err)
 	}
 	at := w.stamp()
-	location := w.defaultLocation(viewUUID)
+	location := w.defaultLocation(within, viewUUID)
 	if v.Location != "" {
 		location = trimSlashes(v.Location)
 	}
@@ -225,15 +226,12 @@ func (w *Warehouse) RegisterView(ctx context.Context, m Mutation, ns Namespace, 
 	if err := w.checkInside("metadata-location", metadataLocation); err != nil {
 		return nil, err
 	}
-	if err := w.requireFree(ctx, id, KindView); err != nil {
+	if _, err := w.requireFree(ctx, id, KindView); err != nil {
 		return nil, err
 	}
-	raw, err := w.readMetadataFile(ctx, metadataLocation)
-	switch {
-	case errors.Is(err, objstore.ErrNotFound):
-		return nil, Errorf(BadRequest, "metadata-location: %s does not exist", metadataLocation)
-	case err != nil:
-		return nil, filesError(err)
+	raw, err := w.readForRegister(ctx, metadataLocation)
+	if err != nil {
+		return nil, err
 	}
 	info, err := viewmeta.Parse(raw)
 	if err != nil {

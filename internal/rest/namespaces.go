@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"maps"
 	"net/http"
 
 	"github.com/sluice-data/sluice/internal/catalog"
@@ -106,7 +107,9 @@ func (c *call) loadNamespace() error {
 	if err != nil {
 		return err
 	}
-	return c.sendValue(http.StatusOK, namespaceBody{rec.Namespace, rec.Properties})
+	properties := maps.Clone(rec.Properties)
+	properties["location"] = c.warehouse.NamespaceLocation(rec)
+	return c.sendValue(http.StatusOK, namespaceBody{rec.Namespace, properties})
 }
 
 func (c *call) namespaceExists() error {

@@ -30,6 +30,7 @@ type Warehouse interface {
 	CreateNamespace(context.Context, catalog.Mutation, catalog.Namespace, map[string]string) (catalog.NamespaceRecord, error)
 	ListNamespaces(context.Context, catalog.Namespace, catalog.Page) ([]catalog.Namespace, string, error)
 	LoadNamespace(context.Context, catalog.Namespace) (catalog.NamespaceRecord, error)
+	NamespaceLocation(catalog.NamespaceRecord) string
 	DropNamespace(context.Context, catalog.Mutation, catalog.Namespace) error
 	UpdateNamespaceProperties(context.Context, catalog.Mutation, catalog.Namespace, []string, map[string]string) (catalog.PropertyChanges, error)
 
