@@ -42,11 +42,12 @@ type actor struct {
 // The methods of jwt.Claims.
 
 func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return numericDate(c.Expires), nil }
-func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return numericDate(c.IssuedAt), nil }
-func (c *claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil }
-func (c *claims) GetIssuer() (string, error)                   { return c.Issuer, nil }
-func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
-func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings{c.Audience}, nil }
+
+func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)  { return numericDate(c.IssuedAt), nil }
+func (c *claims) GetNotBefore() (*jwt.NumericDate, error) { return nil, nil }
+func (c *claims) GetIssuer() (string, error)              { return c.Issuer, nil }
+func (c *claims) GetSubject() (string, error)             { return c.Subject, nil }
+func (c *claims) GetAudience() (jwt.ClaimStrings, error)  { return jwt.ClaimStrings{c.Audience}, nil }
 
 func numericDate(seconds int64) *jwt.NumericDate {
 	if seconds == 0 {

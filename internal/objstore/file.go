@@ -310,21 +310,23 @@ func (f *files) delete(_ context.Context, l Location) error {
 	if err != nil {
 		return err
 	}
-	err = root.error(root.root.Remove(name))
-	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EISDIR) || errors.Is(err, ErrNotFound) {
-		err = nil // no object has this name; perhaps a directory does
-	}
-	if err != nil {
+	if err := ignoreAbsent(root.error(root.root.Remove(name))); err != nil {
 		return err
 	}
 	// Directories that became empty go too; the first that is not ends it.
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if root.root.Remove(dir) != nil {
-			break
-		}
+	for dir := path.Dir(name); dir != "." && root.root.Remove(dir) == nil; dir = path.Dir(dir) {
 		f.forget(root.root, dir)
 	}
 	return nil
+}
+
+// ignoreAbsent drops the error of removing a name that no object has; perhaps
+// a directory has it.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EISDIR) || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (f *files) deleteMany(ctx context.Context, list []Location) error {

@@ -148,9 +148,8 @@ type draft struct {
 }
 
 type namedKey struct {
-	id  string
-	raw []byte
-	at  span
+	id string
+	at span
 }
 
 // list is a section of the document as entries that a commit edits.

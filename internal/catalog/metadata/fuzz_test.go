@@ -71,7 +71,7 @@ func FuzzParse(f *testing.F) {
 // FuzzDecodeUpdates: no input panics, and errors have their kind.
 func FuzzDecodeUpdates(f *testing.F) {
 	for _, raw := range seedUpdates(f) {
-		f.Add([]byte(raw))
+		f.Add(raw)
 	}
 	f.Add([]byte(`[{"type":"assert-ref-snapshot-id","ref":"main","snapshot-id":1}]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -99,7 +99,7 @@ func FuzzDecodeUpdates(f *testing.F) {
 func FuzzApply(f *testing.F) {
 	for _, updates := range seedUpdates(f) {
 		for _, raw := range seedDocuments(f) {
-			f.Add(raw, []byte(updates))
+			f.Add(raw, updates)
 		}
 	}
 	f.Add([]byte("{}"), []byte(createUpdates))

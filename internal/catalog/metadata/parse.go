@@ -58,8 +58,6 @@ type parser struct {
 	maxPartitionID           int
 	refs                     []namedRef
 	legacySchema, legacySpec bool
-	currentSchemaParsed      *schema
-	currentNull              bool
 }
 
 // Parse checks the JSON of a table's metadata, format version 1, 2 or 3, and
@@ -419,8 +417,7 @@ func readSummary(c *cursor) {
 type namedRef struct {
 	name string
 	Ref
-	at  span // of key and value
-	raw []byte
+	at span // of key and value
 }
 
 func parseRefs(c *cursor, most int) []namedRef {

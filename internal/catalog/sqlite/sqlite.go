@@ -170,8 +170,7 @@ func (c *conn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 		return nil, classify(err)
 	}
 	if prior, loaded := c.stmts.LoadOrStore(query, s); loaded {
-		s.Close()
-		return prior.(*sql.Stmt), nil
+		return prior.(*sql.Stmt), classify(s.Close())
 	}
 	return s, nil
 }
@@ -234,7 +233,8 @@ func (c *conn) Query(ctx context.Context, query string, args ...any) (sqlstore.R
 
 type rows struct{ *sql.Rows }
 
-func (r rows) Close()     { r.Rows.Close() }
+// Close hides the error: what ended the rows early is in Err.
+func (r rows) Close()     { _ = r.Rows.Close() }
 func (r rows) Err() error { return classify(r.Rows.Err()) }
 
 // classify gives errors of the driver the meaning that sqlstore knows.

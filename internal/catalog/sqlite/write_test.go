@@ -273,5 +273,8 @@ func explain(t *testing.T, db *sql.DB, query string) (plan []string) {
 		}
 		plan = append(plan, detail)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return plan
 }

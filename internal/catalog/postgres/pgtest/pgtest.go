@@ -257,7 +257,6 @@ func (s *Server) exec(ctx context.Context, query string) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close(context.WithoutCancel(ctx))
 	_, err = c.Exec(ctx, query)
-	return err
+	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }
