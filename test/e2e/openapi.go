@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -45,6 +46,16 @@ func openapi(r *run) {
 		}, nil, ""); err != nil {
 			return err
 		}
+		if err := t.do(ctx, "POST", "/namespaces/accounting/views", map[string]any{
+			"name": "report", "schema": map[string]any{"type": "struct", "fields": []any{map[string]any{"id": 1, "name": "x", "required": false, "type": "long"}}},
+			"view-version": map[string]any{
+				"version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": map[string]any{}, "default-namespace": []string{"accounting"},
+				"representations": []any{map[string]any{"type": "sql", "sql": "SELECT x FROM sales", "dialect": "trino"}},
+			},
+			"properties": map[string]any{},
+		}, nil, ""); err != nil {
+			return err
+		}
 		for name, content := range map[string]string{"schemathesis.toml": "", "hooks.py": schemathesisHooks} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 				return err
@@ -58,27 +69,33 @@ func openapi(r *run) {
 			"--header", "Authorization: Bearer "+t.Token, "--seed", "20261201", "--max-examples", "40", "--workers", "2", "--no-color",
 			"--phases", "examples,coverage,fuzzing",
 			"--checks", "not_a_server_error,status_code_conformance,response_schema_conformance,content_type_conformance",
-			"--exclude-operation-id", "getToken")
+			// Schemas of tables are deep; most of what is generated breaks some
+			// constraint of theirs and is filtered out.
+			"--suppress-health-check", "filter_too_much")
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(out, "No issues found") {
-			return fmt.Errorf("schemathesis said nothing of its result\n%s", out)
+		if n := generatedCases.FindStringSubmatch(out); n == nil || n[1] != n[2] {
+			return fmt.Errorf("schemathesis does not say that every case passed\n%s", out)
 		}
 		return t.stop()
 	})
 }
 
-// schemathesisHooks leaves out what is not advertised (the configuration itself
-// never is, and is always there), steers path parameters to names that exist,
-// half of the time, and documents the statuses that are HTTP's and not an
+// generatedCases is how schemathesis counts: four digits at least, since a few
+// cases would mean that it has tested almost nothing.
+var generatedCases = regexp.MustCompile(`(\d{4,}) generated, (\d+) passed\n`)
+
+// schemathesisHooks leaves out what is not advertised (the configuration and
+// oauth/tokens never are, and are always there), steers path parameters to names that exist,
+// most of the time, and documents the statuses that are HTTP's and not an
 // operation's: 404 of an unknown warehouse, 405, 413, 429.
 const schemathesisHooks = `
 import os
 
 import schemathesis
 
-ADVERTISED = {line for line in os.environ["E2E_ENDPOINTS"].split("\n") if line} | {"GET /v1/config"}
+ADVERTISED = {line for line in os.environ["E2E_ENDPOINTS"].split("\n") if line} | {"GET /v1/config", "POST /v1/oauth/tokens"}
 METHODS = ("get", "post", "put", "delete", "head")
 
 
@@ -113,9 +130,12 @@ def before_load_schema(context, raw_schema):
 def map_path_parameters(context, path_parameters):
     if path_parameters:
         path_parameters["prefix"] = os.environ["E2E_PREFIX"]
-        known = {"namespace": "accounting", "table": "sales", "view": "report", "function": "add_one"}
+        # What takes them away is left with the made-up names.
+        if context.operation.method.lower() == "delete" or context.operation.path.endswith("/unregister"):
+            return path_parameters
+        known = {"namespace": "accounting", "table": "sales", "view": "report"}
         for key, value in known.items():
-            if key in path_parameters and len(str(path_parameters[key])) % 2 == 0:
+            if key in path_parameters and len(str(path_parameters[key])) % 4 != 0:
                 path_parameters[key] = value
     return path_parameters
 `
