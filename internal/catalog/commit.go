@@ -442,8 +442,9 @@ func (w *Warehouse) recordCommit(ctx context.Context, tx Tx, m Mutation, all []*
 	return w.recordKey(ctx, tx, m, replay)
 }
 
-// committed puts the new version in the cache and clears away what it
-// replaced, where the table asks for it.
+// committed puts the new version in the cache in place of the one it
+// replaced, which few will ask for again, and clears old files away where the
+// table asks for it.
 func (w *Warehouse) committed(p *prepared) *Table {
 	obj := p.object
 	if p.file == "" {
@@ -454,6 +455,7 @@ func (w *Warehouse) committed(p *prepared) *Table {
 	w.cache.tables.Set(p.file, p.after)
 	if p.before != nil {
 		obj.Version++
+		w.cache.tables.Invalidate(p.current.MetadataLocation)
 		if v, _ := p.after.Property("write.metadata.delete-after-commit.enabled"); strings.EqualFold(v, "true") {
 			stale := p.before.DroppedMetadataFiles(p.after)
 			stale = slices.DeleteFunc(stale, func(file string) bool { return checkOwnFile("", file, p.own) != nil })

@@ -36,6 +36,7 @@ type part struct {
 
 var parts = []part{
 	{"rck", rck},
+	{"metadata", metadata},
 	{"clients", clients},
 	{"faults", faults},
 	{"openapi", openapi},

@@ -47,6 +47,9 @@ var Kit = []string{
 	"org.slf4j:slf4j-simple:2.0.17",
 }
 
+// Core is Iceberg for Java, the newest version.
+var Core = []string{"org.apache.iceberg:iceberg-core:" + iceberg, "org.slf4j:slf4j-nop:2.0.17"}
+
 // SparkRuntime and SparkAWS are the jars that Spark needs for Iceberg.
 const (
 	SparkRuntime = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:" + iceberg

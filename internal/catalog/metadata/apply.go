@@ -17,7 +17,8 @@ import (
 
 // ApplyOptions say when a commit happens and what it replaces.
 type ApplyOptions struct {
-	// At becomes last-updated-ms, unless a new snapshot brings its own time.
+	// At becomes last-updated-ms, unless the time before it or that of a new
+	// snapshot is later.
 	At time.Time
 	// PreviousMetadataLocation is the file of the document that the updates
 	// are applied to; it goes into the metadata log unless empty.
@@ -1175,10 +1176,7 @@ func (t *draft) finish(previous string) error {
 	t.dropIntermediate()
 	// The document's time never goes back, whatever the clocks of clients say:
 	// readers refuse logs that are out of order by more than a minute.
-	t.lastUpdated = max(t.base.lastUpdated, t.stampedAt)
-	if t.stampedAt == 0 {
-		t.lastUpdated = max(t.base.lastUpdated, t.nowMs)
-	}
+	t.lastUpdated = max(t.base.lastUpdated, t.nowMs, t.stampedAt)
 	if err := t.checkLog(); err != nil {
 		return err
 	}

@@ -133,7 +133,6 @@ func mergePatch(target, patch any) any {
 }
 
 // normal brings two spellings of the same metadata together:
-//   - last-updated-ms is the time of the run;
 //   - Java writes empty lists and maps where there is nothing, we write none;
 //   - no current snapshot is -1, null or absent;
 //   - main without retention follows from current-snapshot-id;
@@ -142,7 +141,6 @@ func mergePatch(target, patch any) any {
 //     and Java writes both;
 //   - Java spells types and defaults in one way, we keep the table's.
 func normal(doc map[string]any) map[string]any {
-	delete(doc, "last-updated-ms")
 	normalV1(doc)
 	for _, key := range []string{"statistics", "partition-statistics", "snapshot-log", "metadata-log", "properties", "snapshots", "encryption-keys"} {
 		if v := reflect.ValueOf(doc[key]); !v.IsValid() || v.Len() == 0 {
