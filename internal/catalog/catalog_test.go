@@ -484,6 +484,7 @@ func TestLocations(t *testing.T) {
 		_, err := h.CommitTable(ctx, catalog.Mutation{}, id("mine"), catalog.Commit{Updates: updates(t, `[{"action":"set-properties","updates":{%q:"x"}}]`, key)})
 		wantReason(t, err, catalog.BadRequest, key)
 	}
+	wantReason(t, create(victim.Location+"/data", nil, true), catalog.Forbidden, "overlaps") // staged
 	if after := h.files(t); !slices.Equal(before, after) {
 		t.Errorf("refused requests left files: %v, before %v", after, before)
 	}
@@ -498,6 +499,31 @@ func TestLocations(t *testing.T) {
 	}
 	_, err = h.CreateTable(ctx, catalog.Mutation{}, ns, catalog.NewTable{Name: "y", Schema: json.RawMessage(schema), Location: mine.Location})
 	wantReason(t, err, catalog.Forbidden, "overlaps")
+}
+
+// blind is a store in which no location looks taken until a transaction wants
+// it: what happens when two want one place at the same time.
+type blind struct{ catalog.Store }
+
+func (blind) Overlaps(context.Context, uuid.UUID, uuid.UUID, []string) (bool, error) {
+	return false, nil
+}
+
+func TestLocationTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	victim := h.create(t, "v").Object
+	h.create(t, "mine")
+	late := openOn(t, blind{h.store}, h.dir)
+	before := h.files(t)
+	_, err := late.CreateTable(t.Context(), catalog.Mutation{}, ns, catalog.NewTable{Name: "x", Schema: json.RawMessage(schema), Location: victim.Location + "/x"})
+	wantReason(t, err, catalog.CommitFailed, "at the same time")
+	_, err = late.CommitTable(t.Context(), catalog.Mutation{}, id("mine"), catalog.Commit{Updates: updates(t, `[{"action":"set-location","location":%q}]`, victim.Location)})
+	wantReason(t, err, catalog.CommitFailed, "at the same time")
+	late.Close()
+	if after := h.files(t); !slices.Equal(before, after) {
+		t.Errorf("refused requests left files: %v, before %v", after, before)
+	}
 }
 
 func TestNamespaceLocations(t *testing.T) {
@@ -554,6 +580,24 @@ func TestNamespaceLocations(t *testing.T) {
 	}
 }
 
+func TestLongestNames(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	level := strings.Repeat("n", 255)
+	var deep catalog.Namespace
+	for range 7 {
+		deep = append(deep, level)
+		if _, err := h.CreateNamespace(t.Context(), catalog.Mutation{}, deep, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.CreateTable(t.Context(), catalog.Mutation{}, deep, catalog.NewTable{Name: level, Schema: json.RawMessage(schema)}); err != nil {
+		t.Error(err)
+	}
+	_, err := h.CreateNamespace(t.Context(), catalog.Mutation{}, append(deep, level), nil)
+	wantReason(t, err, catalog.BadRequest, "at most 2000")
+}
+
 func TestOverlappingCreatesRace(t *testing.T) {
 	t.Parallel()
 	h := open(t)
@@ -566,7 +610,7 @@ func TestOverlappingCreatesRace(t *testing.T) {
 				_, err := h.CreateTable(t.Context(), catalog.Mutation{}, ns, catalog.NewTable{Name: fmt.Sprintf("t%d-%d", round, i), Schema: json.RawMessage(schema), Location: location})
 				if err == nil {
 					won.Add(1)
-				} else if catalog.ReasonOf(err) != catalog.Forbidden {
+				} else if reason := catalog.ReasonOf(err); reason != catalog.CommitFailed && reason != catalog.Forbidden {
 					t.Error(err)
 				}
 			})

@@ -252,6 +252,11 @@ func (w *Warehouse) placeCommit(ctx context.Context, p *prepared, updates []meta
 				p.added = append(p.added, l)
 			}
 		}
+		if len(p.added) > 0 {
+			if err := w.requireUnoccupied(ctx, p.current.ID, p.added); err != nil {
+				return err
+			}
+		}
 		p.own = append(p.own, p.added...)
 	}
 	p.object.Location = p.after.Location()
@@ -288,6 +293,9 @@ func (w *Warehouse) prepareCreate(ctx context.Context, c TableChange, at time.Ti
 	}
 	p := &prepared{id: c.Table, after: after, object: w.newObject(KindTable, c.Table, after.UUID(), after.Location(), at)}
 	if p.own, err = w.place("location", after.Location(), after.Property); err != nil {
+		return nil, err
+	}
+	if err := w.requireUnoccupied(ctx, uuid.Nil, p.own); err != nil {
 		return nil, err
 	}
 	return p, checkUpdateFiles(c.Updates, p.own)
@@ -406,7 +414,7 @@ func (w *Warehouse) put(ctx context.Context, tx Tx, p *prepared, at time.Time) e
 	}
 	err := tx.SwapMetadata(ctx, p.current.ID, p.current.MetadataLocation, p.file, p.object.Location, p.added.keys(), at)
 	if errors.Is(err, ErrLocationTaken) {
-		return locationTaken(p.object.Location)
+		return locationConflict(p.object.Location)
 	}
 	return err
 }

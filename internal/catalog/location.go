@@ -4,8 +4,11 @@
 package catalog
 
 import (
+	"context"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/sluice-data/sluice/internal/objstore"
 )
@@ -100,6 +103,25 @@ func (w *Warehouse) place(field, base string, properties func(key string) (strin
 		}
 	}
 	return p, nil
+}
+
+// requireUnoccupied refuses locations that other objects have. What is taken
+// after this look is refused by the transaction, as a conflict.
+func (w *Warehouse) requireUnoccupied(ctx context.Context, object uuid.UUID, wanted placement) error {
+	taken, err := w.store.Overlaps(ctx, w.id, object, wanted.keys())
+	if err != nil {
+		return storeError(err)
+	}
+	if taken {
+		return Errorf(Forbidden, "location: %s overlaps the location of another table or view", wanted[0])
+	}
+	return nil
+}
+
+// locationConflict says that another object took the place while this one was
+// being made.
+func locationConflict(location string) *Error {
+	return Errorf(CommitFailed, "location: %s overlaps that of a table or view made at the same time", location)
 }
 
 // checkLocation applies the rules for a place where files of a table or view

@@ -249,6 +249,9 @@ func checkNamespace(ns Namespace) error {
 	if len(ns) > maxNamespaceLevels {
 		return Errorf(BadRequest, "namespace: %d levels; at most %d are allowed", len(ns), maxNamespaceLevels)
 	}
+	if n := len(ns.Path()); n > maxNamespaceBytes {
+		return Errorf(BadRequest, "namespace: %d bytes in all levels; at most %d are allowed", n, maxNamespaceBytes)
+	}
 	for i, level := range ns {
 		if err := CheckName(level); err != nil {
 			return Errorf(BadRequest, "namespace[%d]: %s", i, err.Error())

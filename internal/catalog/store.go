@@ -38,6 +38,9 @@ type Reader interface {
 	ListDropped(ctx context.Context, warehouse uuid.UUID, page Page) ([]Object, error)
 	// Locations returns every location reserved for an object, base first.
 	Locations(ctx context.Context, object uuid.UUID) ([]string, error)
+	// Overlaps reports whether a location equals, contains or lies inside one
+	// that is reserved for an object other than the given one.
+	Overlaps(ctx context.Context, warehouse, object uuid.UUID, locations []string) (bool, error)
 	// Idempotency returns the unexpired record, or ErrNoObject.
 	Idempotency(ctx context.Context, warehouse uuid.UUID, principal string, key uuid.UUID, now time.Time) (IdempotencyRecord, error)
 }

@@ -164,6 +164,11 @@ func (w *Warehouse) CreateTable(ctx context.Context, m Mutation, ns Namespace, t
 	if err != nil {
 		return nil, err
 	}
+	if t.Location != "" || len(own) > 1 {
+		if err := w.requireUnoccupied(ctx, uuid.Nil, own); err != nil {
+			return nil, err
+		}
+	}
 	obj := w.newObject(KindTable, id, doc.UUID(), doc.Location(), at)
 	if t.Stage {
 		if err := w.recordStaged(ctx, m, obj, doc); err != nil {
@@ -250,13 +255,9 @@ func (w *Warehouse) insertObject(ctx context.Context, tx Tx, obj Object, own pla
 	case errors.Is(err, ErrNoNamespace):
 		return noNamespace(obj.Namespace)
 	case errors.Is(err, ErrLocationTaken):
-		return locationTaken(obj.Location)
+		return locationConflict(obj.Location)
 	}
 	return err
-}
-
-func locationTaken(location string) *Error {
-	return Errorf(Forbidden, "location: %s overlaps the location of another table or view", location)
 }
 
 // settle decides what the end of a transaction means for metadata files
@@ -321,6 +322,9 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 	if err != nil {
 		return nil, err
 	}
+	if err := w.requireUnoccupied(ctx, existing.ID, own); err != nil {
+		return nil, err
+	}
 	if err := checkRegistered(doc, metadataLocation, own); err != nil {
 		return nil, err
 	}
@@ -337,7 +341,7 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 			case errors.Is(err, ErrStale):
 				return Errorf(CommitFailed, "Table %s was changed concurrently; try again", id)
 			case errors.Is(err, ErrLocationTaken):
-				return locationTaken(obj.Location)
+				return locationConflict(obj.Location)
 			case err != nil:
 				return err
 			}

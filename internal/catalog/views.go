@@ -67,6 +67,11 @@ func (w *Warehouse) CreateView(ctx context.Context, m Mutation, ns Namespace, v 
 	if err != nil {
 		return nil, err
 	}
+	if v.Location != "" || len(own) > 1 {
+		if err := w.requireUnoccupied(ctx, uuid.Nil, own); err != nil {
+			return nil, err
+		}
+	}
 	obj := w.newObject(KindView, id, viewUUID, location, at)
 	return w.insertView(ctx, m, obj, raw, own, mapProperty(v.Properties))
 }
@@ -178,6 +183,11 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 	if err != nil {
 		return nil, err
 	}
+	if next.Location != obj.Location || len(own) > 1 {
+		if err := w.requireUnoccupied(ctx, obj.ID, own); err != nil {
+			return nil, err
+		}
+	}
 	file, err := w.writeNumbered(ctx, metadataDir(next.Location, property), metadataVersion(obj.MetadataLocation)+1, ".metadata.json", after)
 	if err != nil {
 		return nil, err
@@ -188,7 +198,7 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 	err = w.store.Update(ctx, func(tx Tx) error {
 		err := tx.SwapMetadata(ctx, obj.ID, previous, file, next.Location, own.keys(), at)
 		if errors.Is(err, ErrLocationTaken) {
-			return locationTaken(next.Location)
+			return locationConflict(next.Location)
 		}
 		if err != nil {
 			return err
@@ -204,6 +214,7 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 	}
 	w.observer.CommitAttempt("committed")
 	w.cache.views.Set(file, after)
+	w.cache.views.Invalidate(previous)
 	return &View{Object: obj, Metadata: after}, nil
 }
 
@@ -242,6 +253,9 @@ func (w *Warehouse) RegisterView(ctx context.Context, m Mutation, ns Namespace, 
 	}
 	own, err := w.place("metadata.location", info.Location, mapProperty(info.Properties))
 	if err != nil {
+		return nil, err
+	}
+	if err := w.requireUnoccupied(ctx, uuid.Nil, own); err != nil {
 		return nil, err
 	}
 	if err := checkOwnFile("metadata-location", metadataLocation, own); err != nil {

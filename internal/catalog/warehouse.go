@@ -89,6 +89,9 @@ type Warehouse struct {
 const (
 	maxNameBytes       = 255
 	maxNamespaceLevels = 32
+	// maxNamespaceBytes keeps a namespace and a name within what an index row
+	// of PostgreSQL holds (2,704 bytes).
+	maxNamespaceBytes = 2000
 	maxProperties      = 4096
 	maxPropertyBytes   = 64 << 10
 	// maxMetadataBytes bounds one metadata file, inflated.

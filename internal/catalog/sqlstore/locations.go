@@ -64,8 +64,8 @@ func (t *tx) reserve(ctx context.Context, warehouse, object uuid.UUID, locations
 // overlap looks for other objects' reservations that meet location, and
 // whether this very location is the object's already. Two index probes: one
 // for the location and all its ancestors, one for the range of descendants.
-func (t *tx) overlap(ctx context.Context, warehouse, object uuid.UUID, location string) (taken, own bool, err error) {
-	rows, err := t.c.Query(ctx, ancestorsQuery(location), ancestorsArgs(warehouse, location)...)
+func (r reader) overlap(ctx context.Context, warehouse, object uuid.UUID, location string) (taken, own bool, err error) {
+	rows, err := r.c.Query(ctx, ancestorsQuery(location), ancestorsArgs(warehouse, location)...)
 	if err != nil {
 		return false, false, err
 	}
@@ -87,8 +87,17 @@ func (t *tx) overlap(ctx context.Context, warehouse, object uuid.UUID, location 
 	}
 	rows.Close() // a connection runs one query at a time
 	// '0' is the byte after '/': the range of all that begins with location/.
-	err = t.c.QueryRow(ctx, selectDescendant, []any{warehouse, location + "/", location + "0", object}, &taken)
+	err = r.c.QueryRow(ctx, selectDescendant, []any{warehouse, location + "/", location + "0", object}, &taken)
 	return taken, own, err
+}
+
+func (r reader) Overlaps(ctx context.Context, warehouse, object uuid.UUID, locations []string) (bool, error) {
+	for _, location := range locations {
+		if taken, _, err := r.overlap(ctx, warehouse, object, location); taken || err != nil {
+			return taken, err
+		}
+	}
+	return false, nil
 }
 
 const selectDescendant = `SELECT EXISTS (SELECT 1 FROM locations WHERE warehouse = $1 AND location > $2 AND location < $3 AND object <> $4)`

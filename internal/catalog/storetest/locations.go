@@ -78,7 +78,11 @@ var locationChecks = []check{
 			overlaps := slices.ContainsFunc(held, func(h string) bool {
 				return strings.HasPrefix(l+"/", h+"/") || strings.HasPrefix(h+"/", l+"/")
 			})
-			err := f.create(f.object(catalog.KindTable, "a", fmt.Sprint(i)), l)
+			got, err := f.store.Overlaps(f.ctx, f.wh, uuid.Nil, []string{"s3://free", l})
+			f.ok(err)
+			equal(f, l+" overlaps", got, overlaps)
+			obj := f.object(catalog.KindTable, "a", fmt.Sprint(i))
+			err = f.create(obj, l)
 			if overlaps {
 				taken++
 				f.is(err, catalog.ErrLocationTaken)
@@ -86,6 +90,9 @@ var locationChecks = []check{
 			}
 			f.ok(err)
 			held = append(held, l)
+			got, err = f.store.Overlaps(f.ctx, f.wh, obj.ID, []string{l})
+			f.ok(err)
+			equal(f, l+" overlaps with itself", got, false)
 		}
 		f.Logf("%d held, %d refused", len(held), taken)
 	}},

@@ -6,6 +6,7 @@ package storetest
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -44,6 +45,32 @@ var namespaceChecks = []check{
 		equal(f, "updated", got.UpdatedAt, rec.UpdatedAt)
 		if !maps.Equal(got.Properties, rec.Properties) {
 			f.Errorf("properties are %v, want %v", got.Properties, rec.Properties)
+		}
+	}},
+	{"the longest names fit", func(f *fixture) {
+		// What a database could not compress into a smaller index row.
+		random := rand.New(rand.NewPCG(1, 2))
+		long := func(n int) string {
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = byte('!' + random.IntN('{'-'!'))
+			}
+			return string(b)
+		}
+		var ns catalog.Namespace
+		for range 7 {
+			ns = append(ns, long(255))
+			f.ok(f.createNamespace(ns...))
+		}
+		ns = append(ns, long(2000-len(ns.Path())-1))
+		f.ok(f.createNamespace(ns...))
+		for _, kind := range []catalog.Kind{catalog.KindTable, catalog.KindView, catalog.KindFunction} {
+			obj := f.object(kind, "", long(255))
+			obj.Namespace = ns
+			f.ok(f.create(obj, "s3://b/"+string('a'+rune(kind))))
+			got, err := f.store.Object(f.ctx, f.wh, ns, obj.Name, kind)
+			f.ok(err)
+			equal(f, "id", got.ID, obj.ID)
 		}
 	}},
 	{"namespace without properties has none, not nil", func(f *fixture) {
