@@ -460,10 +460,11 @@ func (w *Warehouse) committed(p *prepared) *Table {
 		return &Table{Object: obj, Metadata: p.after}
 	}
 	w.observer.CommitAttempt("committed")
-	w.cache.tables.Set(p.file, p.after)
-	if p.before != nil {
+	if p.before == nil {
+		w.cache.tables.Set(p.file, p.after)
+	} else {
+		w.cache.replace(p.current.MetadataLocation, p.before.Size(), p.file, p.after)
 		obj.Version++
-		w.cache.tables.Invalidate(p.current.MetadataLocation)
 		if v, _ := p.after.Property("write.metadata.delete-after-commit.enabled"); strings.EqualFold(v, "true") {
 			stale := p.before.DroppedMetadataFiles(p.after)
 			stale = slices.DeleteFunc(stale, func(file string) bool { return checkOwnFile("", file, p.own) != nil })

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -145,4 +147,53 @@ func BenchmarkListTables(b *testing.B) {
 		h.ServeHTTP(w, r)
 	}
 	b.SetBytes(int64(w.bytes))
+}
+
+// BenchmarkCommitLarge is a commit to a table of 10,000 snapshots (10 MB of
+// metadata) without network: decode, apply, write the file, move the pointer,
+// answer with all of it.
+func BenchmarkCommitLarge(b *testing.B) {
+	s := start(b)
+	table := s.root + "/large"
+	var snapshots, log strings.Builder
+	const n = 10_000
+	for i := range n {
+		if i > 0 {
+			snapshots.WriteByte(',')
+			log.WriteByte(',')
+		}
+		fmt.Fprintf(&snapshots, `{"sequence-number":%d,"snapshot-id":%d,"timestamp-ms":%d,"summary":{"operation":"append","note":%q},"manifest-list":"%s/metadata/snap-%d.avro","schema-id":0}`,
+			i+1, i+1, 1600000000000+i, strings.Repeat("x", 800), table, i+1)
+		fmt.Fprintf(&log, `{"timestamp-ms":%d,"snapshot-id":%d}`, 1600000000000+i, i+1)
+	}
+	file := table + "/metadata/00000-a.metadata.json"
+	document := fmt.Sprintf(`{"format-version":2,"table-uuid":"9c12d441-03fe-4693-9a96-a0705ddf69c1","location":%q,"last-updated-ms":1700000000000,
+		"last-column-id":1,"current-schema-id":0,"schemas":[{"type":"struct","schema-id":0,"fields":[{"id":1,"name":"id","required":true,"type":"long"}]}],
+		"default-spec-id":0,"partition-specs":[{"spec-id":0,"fields":[]}],"last-partition-id":999,"default-sort-order-id":0,"sort-orders":[{"order-id":0,"fields":[]}],
+		"properties":{},"refs":{"main":{"snapshot-id":%d,"type":"branch"}},"last-sequence-number":%d,"current-snapshot-id":%d,"snapshots":[%s],"snapshot-log":[%s]}`,
+		table, n, n, n, snapshots.String(), log.String())
+	path := strings.TrimPrefix(file, "file://")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(document), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	s.create(b, "small") // makes the namespace
+	s.do(b, "POST", "/v1/demo/namespaces/m/register", fmt.Sprintf(`{"name":"large","metadata-location":%q}`, file)).want(b, 200)
+	b.SetBytes(int64(len(document)))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		update := fmt.Sprintf(`{"requirements":[{"type":"assert-ref-snapshot-id","ref":"main","snapshot-id":%d}],"updates":[
+			{"action":"add-snapshot","snapshot":{"sequence-number":%d,"snapshot-id":%d,"timestamp-ms":1700000000001,"summary":{"operation":"append"},"manifest-list":"%s/metadata/snap-%d.avro","schema-id":0}},
+			{"action":"set-snapshot-ref","ref-name":"main","type":"branch","snapshot-id":%d}]}`, n+i, n+i+1, n+i+1, table, n+i+1, n+i+1)
+		r := httptest.NewRequestWithContext(b.Context(), "POST", "/v1/demo/namespaces/m/tables/large", strings.NewReader(update))
+		r.Header.Set("Authorization", "Bearer writer")
+		r.Header.Set("Content-Type", "application/json")
+		w := &sink{header: http.Header{}}
+		s.handler.ServeHTTP(w, r)
+		if w.status != http.StatusOK || w.bytes < len(document) {
+			b.Fatalf("status %d, %d bytes", w.status, w.bytes)
+		}
+	}
 }
