@@ -43,6 +43,8 @@ Flags of dev:
   --log-format FORMAT     text or json (default text)
 
 Exit codes: 0 done; 1 failed; 2 used in a wrong way; 3 requests were cut off while draining.
+
+Without a server, on one warehouse:
 `
 
 // The exit codes.
@@ -63,7 +65,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
+		fmt.Fprint(stdout, usage, maintainUsage)
 		return 0
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -106,6 +108,16 @@ func dispatch(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return err
 	case "hash-secret":
 		return hashSecret(args, stdin, stdout)
+	case "dropped":
+		return dropped(args, stdout)
+	case "undrop":
+		return undrop(args, stdout)
+	case "protect", "unprotect":
+		return protect(command, command == "protect", args)
+	case "labels":
+		return labels(args, stdin)
+	case "function":
+		return function(args, stdin)
 	case "version", "--version":
 		return version(args, stdout)
 	case "help", "-h", "--help":

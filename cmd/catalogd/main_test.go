@@ -380,6 +380,15 @@ tokens:
 	return d
 }
 
+func readText(t *testing.T, file string) string {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
 func (d deployment) write(t *testing.T, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(content), 0o600); err != nil {

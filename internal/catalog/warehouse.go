@@ -92,8 +92,8 @@ const (
 	// maxNamespaceBytes keeps a namespace and a name within what an index row
 	// of PostgreSQL holds (2,704 bytes).
 	maxNamespaceBytes = 2000
-	maxProperties      = 4096
-	maxPropertyBytes   = 64 << 10
+	maxProperties     = 4096
+	maxPropertyBytes  = 64 << 10
 	// maxMetadataBytes bounds one metadata file, inflated.
 	maxMetadataBytes = 256 << 20
 )

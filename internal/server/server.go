@@ -235,14 +235,9 @@ func (s *Server) openWarehouses(ctx context.Context, _ Options) error {
 			return fmt.Errorf("warehouse %s: %w", w.Name, err)
 		}
 		s.onClose(func(context.Context) error { return bucket.Close() })
-		warehouse, err := catalog.OpenWarehouse(ctx, catalog.Config{
-			Options: catalog.Options{
-				Name: w.Name, SoftDelete: w.SoftDelete, ProtectByDefault: w.ProtectByDefault, IdempotencyLifetime: w.IdempotencyLifetime,
-			},
-			Root: w.Storage.Root, AllowedRoots: w.Storage.AllowedRoots,
-			Store: s.store, Files: bucket, Cache: cache, ClientConfig: clientConfig(w),
-			Observer: s.metrics, Logger: s.log.With("warehouse", w.Name),
-		})
+		cfg := warehouseConfig(w, s.store, bucket)
+		cfg.Cache, cfg.Observer, cfg.Logger = cache, s.metrics, s.log.With("warehouse", w.Name)
+		warehouse, err := catalog.OpenWarehouse(ctx, cfg)
 		if err != nil {
 			return err
 		}

@@ -174,6 +174,25 @@ func TestClientConfigHoldsNoSecret(t *testing.T) {
 	}
 }
 
+func TestProfileOfAzure(t *testing.T) {
+	t.Parallel()
+	w := config.Warehouse{Storage: config.Storage{Type: "azure", Azure: &config.Azure{
+		Account: "acc", AccountKey: config.Secret{Value: secret.New("hunter2")}, TenantID: "t", ClientID: "c", ClientSecret: config.Secret{Value: secret.New("hunter3")},
+		Authority: "https://login", Endpoint: "https://blob",
+	}}}
+	if got := clientConfig(w); fmt.Sprint(got) != "map[adls.account-name:acc]" {
+		t.Errorf("clients are told %v", got)
+	}
+	p := profileOf(w.Storage)
+	if a := p.Azure; p.Type != objstore.TypeAzure || a.Account != "acc" || a.AccountKey.Reveal() != "hunter2" || a.TenantID != "t" || a.ClientID != "c" ||
+		a.ClientSecret.Reveal() != "hunter3" || a.Authority != "https://login" || a.Endpoint != "https://blob" {
+		t.Errorf("the profile is %+v", p)
+	}
+	if strings.Contains(fmt.Sprintf("%+v", p), "hunter") {
+		t.Error("the profile prints its secrets")
+	}
+}
+
 // instant answers at once.
 type instant struct{ catalog.Store }
 

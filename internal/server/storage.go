@@ -27,6 +27,12 @@ func profileOf(s config.Storage) objstore.Profile {
 	if s.GCS != nil {
 		p.GCS = objstore.GCS{Credentials: s.GCS.Credentials.Value, Endpoint: s.GCS.Endpoint}
 	}
+	if a := s.Azure; a != nil {
+		p.Azure = objstore.Azure{
+			Account: a.Account, AccountKey: a.AccountKey.Value, TenantID: a.TenantID, ClientID: a.ClientID, ClientSecret: a.ClientSecret.Value,
+			Authority: a.Authority, Endpoint: a.Endpoint,
+		}
+	}
 	return p
 }
 
@@ -43,6 +49,9 @@ func clientConfig(w config.Warehouse) map[string]string {
 	}
 	if gcs := w.Storage.GCS; gcs != nil && gcs.Endpoint != "" {
 		told["gcs.service.host"] = gcs.Endpoint
+	}
+	if azure := w.Storage.Azure; azure != nil {
+		told["adls.account-name"] = azure.Account
 	}
 	maps.Copy(told, w.ClientConfig)
 	return told

@@ -103,11 +103,12 @@ type Warehouse struct {
 
 // Storage is a warehouse's storage profile.
 type Storage struct {
-	Type         string   `config:"type" required:"true" enum:"file,s3,gcs" doc:"Kind of store."`
-	Root         string   `config:"root" required:"true" doc:"Location under which the catalog places tables: file:///…, s3://bucket/…, gs://bucket/…"`
+	Type         string   `config:"type" required:"true" enum:"file,s3,gcs,azure" doc:"Kind of store."`
+	Root         string   `config:"root" required:"true" doc:"Location under which the catalog places tables: file:///…, s3://bucket/…, gs://bucket/…, abfss://container@account.dfs.core.windows.net/…"`
 	AllowedRoots []string `config:"allowed_roots" doc:"Further locations where clients may place tables."`
 	S3           *S3      `config:"s3" doc:"With type s3."`
 	GCS          *GCS     `config:"gcs" doc:"With type gcs."`
+	Azure        *Azure   `config:"azure" doc:"With type azure: the account's key, or a service principal."`
 }
 
 // S3 is Amazon S3 or a compatible store.
@@ -124,6 +125,18 @@ type S3 struct {
 type GCS struct {
 	Credentials Secret `config:"credentials" doc:"JSON key of a service account; absent means anonymous."`
 	Endpoint    string `config:"endpoint" doc:"URL of an emulator."`
+}
+
+// Azure is Azure Blob Storage, reached with the account's key or as a service
+// principal.
+type Azure struct {
+	Account      string `config:"account" required:"true" doc:"Storage account."`
+	AccountKey   Secret `config:"account_key" doc:"Key of the account, in base64."`
+	TenantID     string `config:"tenant_id" doc:"Tenant of the service principal."`
+	ClientID     string `config:"client_id" doc:"Client id of the service principal."`
+	ClientSecret Secret `config:"client_secret" doc:"Client secret of the service principal."`
+	Authority    string `config:"authority" doc:"URL of the token service; absent for the public cloud's."`
+	Endpoint     string `config:"endpoint" doc:"URL of the blob service; absent for the one of account and root."`
 }
 
 // Account is a built-in service account.

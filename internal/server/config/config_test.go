@@ -82,7 +82,6 @@ func TestProblems(t *testing.T) {
 		}
 		return strings.Replace(minimal, old, replacement, 1)
 	}
-	const storage = `storage: {type: file, root: "file:///srv/sluice/demo"}`
 	tests := []struct {
 		name, yaml string
 		want       []string // each a part of one problem, in order
@@ -138,6 +137,10 @@ func TestProblems(t *testing.T) {
 		{"warehouse twice", with(storage, storage+"\n  - name: demo\n    storage: {type: file, root: \"file:///other\"}"), []string{`warehouses[1].name: there are two warehouses "demo"`}},
 		{"section of another store", with(storage, `storage: {type: file, root: "file:///srv/sluice/demo", s3: {region: x, access_key_id: y, secret_access_key: {env: HIDDEN}}}`), []string{"warehouses[0].storage.s3: does not belong to a store of type file"}},
 		{"no section", with(storage, `storage: {type: s3, root: "s3://bucket/x"}`), []string{"warehouses[0].storage.s3: is required for a store of type s3"}},
+		{"no key of Azure", with(storage, azure(`account: acc`)), []string{"warehouses[0].storage.azure: give either account_key, or tenant_id"}},
+		{"two keys of Azure", with(storage, azure(`account: acc, account_key: {env: HIDDEN}, tenant_id: t, client_id: c, client_secret: {env: HIDDEN}`)), []string{"warehouses[0].storage.azure: give either account_key, or tenant_id"}},
+		{"half a principal", with(storage, azure(`account: acc, account_key: {env: HIDDEN}, tenant_id: t`)), []string{"warehouses[0].storage.azure: a service principal needs"}},
+		{"authority", with(storage, azure(`account: acc, account_key: {env: HIDDEN}, authority: login`)), []string{"warehouses[0].storage.azure.authority: must be an http or https URL"}},
 		{"secret for clients", with(storage, storage+"\n    client_config: {s3.secret-access-key: "+hidden+"}"), []string{"client_config.s3.secret-access-key: looks like a secret"}},
 
 		{"grant of nothing", with("warehouse: demo", "warehouse: dmeo"), []string{`f.yaml:9:26: accounts[0].grants[0].warehouse: there is no warehouse "dmeo"; did you mean "demo"?`}},
@@ -169,6 +172,28 @@ func TestProblems(t *testing.T) {
 				t.Errorf("a secret is repeated: %v", err)
 			}
 		})
+	}
+}
+
+// storage is the storage section of minimal.
+const storage = `storage: {type: file, root: "file:///srv/sluice/demo"}`
+
+// azure is a storage section with the given keys.
+func azure(keys string) string {
+	return `storage: {type: azure, root: "abfss://c@acc.dfs.core.windows.net/w", azure: {` + keys + `}}`
+}
+
+func TestAzure(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{`account: acc, account_key: {env: HIDDEN}`, `account: acc, tenant_id: t, client_id: c, client_secret: {env: HIDDEN}`} {
+		c, err := parse("f.yaml", []byte(strings.Replace(minimal, storage, azure(keys), 1)), environment(t))
+		if err != nil {
+			t.Fatalf("%s: %v", keys, err)
+		}
+		a := c.Warehouses[0].Storage.Azure
+		if got := a.AccountKey.Value.Reveal() + a.ClientSecret.Value.Reveal(); a.Account != "acc" || got != hidden {
+			t.Errorf("%s: account %s with the secret %s", keys, a.Account, got)
+		}
 	}
 }
 

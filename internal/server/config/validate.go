@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sluice-data/sluice/internal/identity"
@@ -158,7 +159,7 @@ func (l *loader) validateStorage(key string, s Storage) {
 		kind     string
 		there    bool
 		required bool
-	}{{"s3", s.S3 != nil, true}, {"gcs", s.GCS != nil, false}} {
+	}{{"s3", s.S3 != nil, true}, {"gcs", s.GCS != nil, false}, {"azure", s.Azure != nil, true}} {
 		switch {
 		case section.there && s.Type != section.kind:
 			l.wrong(key+"."+section.kind, "does not belong to a store of type %s", s.Type)
@@ -167,10 +168,22 @@ func (l *loader) validateStorage(key string, s Storage) {
 		}
 	}
 	for name, endpoint := range map[string]string{
-		"s3": fieldOr(s.S3, func(p *S3) string { return p.Endpoint }), "gcs": fieldOr(s.GCS, func(p *GCS) string { return p.Endpoint }),
+		"s3.endpoint":     fieldOr(s.S3, func(p *S3) string { return p.Endpoint }),
+		"gcs.endpoint":    fieldOr(s.GCS, func(p *GCS) string { return p.Endpoint }),
+		"azure.endpoint":  fieldOr(s.Azure, func(p *Azure) string { return p.Endpoint }),
+		"azure.authority": fieldOr(s.Azure, func(p *Azure) string { return p.Authority }),
 	} {
 		if endpoint != "" && !isHTTPURL(endpoint) {
-			l.wrong(key+"."+name+".endpoint", "must be an http or https URL")
+			l.wrong(key+"."+name, "must be an http or https URL")
+		}
+	}
+	if a := s.Azure; a != nil {
+		principal := []bool{a.TenantID != "", a.ClientID != "", !a.ClientSecret.Value.Empty()}
+		switch some, all := slices.Contains(principal, true), !slices.Contains(principal, false); {
+		case some && !all:
+			l.wrong(key+".azure", "a service principal needs tenant_id, client_id and client_secret")
+		case all == !a.AccountKey.Value.Empty():
+			l.wrong(key+".azure", "give either account_key, or tenant_id, client_id and client_secret")
 		}
 	}
 }
@@ -204,7 +217,7 @@ func (l *loader) validateAccounts(c *Config) {
 			l.wrong(key+".secrets", "%d secrets are given; at most %d can be valid at once", n, identity.MaxSecrets)
 		}
 		for j, g := range a.Grants {
-			if g.Warehouse != identity.AnyWarehouse && !contains(warehouses, g.Warehouse) {
+			if g.Warehouse != identity.AnyWarehouse && !slices.Contains(warehouses, g.Warehouse) {
 				l.wrong(fmt.Sprintf("%s.grants[%d].warehouse", key, j), "there is no warehouse %q%s", clip(g.Warehouse), didYouMean(g.Warehouse, warehouses))
 			}
 		}
@@ -214,15 +227,6 @@ func (l *loader) validateAccounts(c *Config) {
 			}
 		}
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, one := range list {
-		if one == s {
-			return true
-		}
-	}
-	return false
 }
 
 func (l *loader) validateTokens(c *Config) {
