@@ -16,11 +16,7 @@ import (
 // beyondReach are cases of severity "should" that this package cannot meet,
 // with the reason. A case that passes must leave the list.
 var beyondReach = map[string]string{
-	"route.bad-escape":                          "net/http refuses a broken escape in the request line before any handler is asked",
-	"malformed.create-table.field-type-unknown": "package metadata names the field and not the value",
-	"malformed.create-table.spec-bucket-zero":   "package metadata names the field and not the value",
-	"malformed.create-table.order-direction":    "package metadata names the field and what it may be, not the value",
-	"malformed.commit.set-ref-bad-type":         "package metadata names the field and what it may be, not the value",
+	"route.bad-escape": "net/http refuses a broken escape in the request line before any handler is asked",
 }
 
 // TestConformance runs the suite for any Iceberg REST catalog against ours,

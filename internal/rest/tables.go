@@ -77,11 +77,8 @@ func (c *call) createTable() error {
 		return missing("schema")
 	}
 	t.Name = *req.Name
-	if req.Location != nil {
-		t.Location = *req.Location
-		if t.Location == "" {
-			return catalog.Errorf(catalog.BadRequest, "location: must not be empty; leave it out to let the catalog choose")
-		}
+	if t.Location, err = chosenLocation(req.Location); err != nil {
+		return err
 	}
 	if t.Properties, err = stringMap(req.Properties, "properties"); err != nil {
 		return err
@@ -95,6 +92,17 @@ func (c *call) createTable() error {
 		return c.sendStaged(table.Metadata.Bytes())
 	}
 	return c.sendTable(&table.Object, table.Metadata, snapshotsAll, c.etag(&table.Object, snapshotsAll, delegation))
+}
+
+// chosenLocation is the location that a client may choose for what it creates.
+func chosenLocation(given *string) (string, error) {
+	switch {
+	case given == nil:
+		return "", nil
+	case *given == "":
+		return "", catalog.Errorf(catalog.BadRequest, "location: must not be empty; leave it out to let the catalog choose")
+	}
+	return *given, nil
 }
 
 // given returns the JSON of an optional member; null is none.

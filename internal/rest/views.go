@@ -39,11 +39,8 @@ func (c *call) createView() error {
 		return missing("view-version")
 	}
 	v.Name = *req.Name
-	if req.Location != nil {
-		v.Location = *req.Location
-		if v.Location == "" {
-			return catalog.Errorf(catalog.BadRequest, "location: must not be empty; leave it out to let the catalog choose")
-		}
+	if v.Location, err = chosenLocation(req.Location); err != nil {
+		return err
 	}
 	if v.Properties, err = stringMap(req.Properties, "properties"); err != nil {
 		return err

@@ -37,6 +37,7 @@ type part struct {
 var parts = []part{
 	{"rck", rck},
 	{"metadata", metadata},
+	{"stores", stores},
 	{"clients", clients},
 	{"faults", faults},
 	{"openapi", openapi},

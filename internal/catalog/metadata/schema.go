@@ -199,9 +199,10 @@ func (p *schemaParser) dataType() dataType {
 	c := p.c
 	if c.peek() == '"' {
 		at := c.i
-		name, ok := canonicalPrimitive(c.str())
+		text := c.str()
+		name, ok := canonicalPrimitive(text)
 		if !ok && c.ok() {
-			c.fail(at, "type is not known")
+			c.fail(at, "type %s is not known", printable(text))
 		}
 		return dataType{name: name}
 	}

@@ -101,31 +101,38 @@ func relative(s span, base int) span {
 }
 
 func parseSpec(c *cursor) *partitionSpec {
-	start := c.at()
 	s := &partitionSpec{}
+	s.raw = parseNumbered(c, "spec-id", &s.id, &s.hasID, &s.idAt, func(base int) { s.fields = parseSpecFields(c, base) })
+	return s
+}
+
+// parseNumbered reads an object of fields and an id that may be absent, and
+// returns its bytes, nil after an error.
+func parseNumbered(c *cursor, idName string, id *int, hasID *bool, idAt *span, fields func(base int)) []byte {
+	start := c.at()
 	var seen uint64
 	for c.object(); c.member(); {
 		switch string(c.key) {
 		case "fields":
 			c.once(&seen, 0)
-			s.fields = parseSpecFields(c, start)
-		case "spec-id":
+			fields(start)
+		case idName:
 			c.once(&seen, 1)
 			if c.null() {
 				break
 			}
 			at := c.at()
-			s.id, s.hasID = c.int(), true
-			s.idAt = relative(c.since(at), start)
+			*id, *hasID = c.int(), true
+			*idAt = relative(c.since(at), start)
 		default:
 			c.skip()
 		}
 	}
 	c.require(start, seen, "fields")
-	if c.ok() {
-		s.raw = c.b[start:c.i]
+	if !c.ok() {
+		return nil
 	}
-	return s
+	return c.b[start:c.i]
 }
 
 func parseSpecFields(c *cursor, base int) []specField {
@@ -173,9 +180,10 @@ func parseSpecFields(c *cursor, base int) []specField {
 
 func readTransform(c *cursor) transform {
 	at := c.at()
-	t, ok := parseTransform(c.str())
+	text := c.str()
+	t, ok := parseTransform(text)
 	if !ok {
-		c.fail(at, "transform is not valid")
+		c.fail(at, "transform %s is not valid", printable(text))
 	}
 	return t
 }
@@ -207,30 +215,8 @@ func readSources(c *cursor, base int, ids []int, spans []span) ([]int, []span) {
 }
 
 func parseOrder(c *cursor) *sortOrder {
-	start := c.at()
 	o := &sortOrder{}
-	var seen uint64
-	for c.object(); c.member(); {
-		switch string(c.key) {
-		case "fields":
-			c.once(&seen, 0)
-			o.fields = parseSortFields(c, start)
-		case "order-id":
-			c.once(&seen, 1)
-			if c.null() {
-				break
-			}
-			at := c.at()
-			o.id, o.hasID = c.int(), true
-			o.idAt = relative(c.since(at), start)
-		default:
-			c.skip()
-		}
-	}
-	c.require(start, seen, "fields")
-	if c.ok() {
-		o.raw = c.b[start:c.i]
-	}
+	o.raw = parseNumbered(c, "order-id", &o.id, &o.hasID, &o.idAt, func(base int) { o.fields = parseSortFields(c, base) })
 	return o
 }
 
@@ -277,7 +263,7 @@ func oneOf(c *cursor, words ...string) string {
 	at := c.at()
 	s := strings.ToLower(c.str())
 	if !slices.Contains(words, s) {
-		c.fail(at, "must be %s", strings.Join(words, " or "))
+		c.fail(at, "must be %s, is %s", strings.Join(words, " or "), printable(s))
 	}
 	return s
 }

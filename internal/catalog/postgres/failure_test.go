@@ -341,7 +341,7 @@ func TestCancelledStatementLeavesNothing(t *testing.T) {
 
 func TestExhaustedPoolIsUnavailable(t *testing.T) {
 	t.Parallel()
-	_, s := open(t, Options{MaxConns: 1, BeginTimeout: 50 * time.Millisecond})
+	_, s := open(t, Options{MaxConns: 1, BeginTimeout: 2 * time.Second})
 	var inner error
 	if err := s.Update(t.Context(), func(catalog.Tx) error {
 		inner = s.Update(t.Context(), func(catalog.Tx) error { return nil })
