@@ -226,6 +226,9 @@ func TestStagedCreate(t *testing.T) {
 	if staged.Object.MetadataLocation != "" || len(h.files(t)) != 0 {
 		t.Errorf("staging stored something: %q, %v", staged.Object.MetadataLocation, h.files(t))
 	}
+	if s, err := os.Stat(strings.TrimPrefix(staged.Object.Location, "file://") + "/metadata"); err != nil || !s.IsDir() {
+		t.Errorf("no directory for the manifests of the first commit: %v", err)
+	}
 	_, err = h.LookupTable(ctx, id("t"))
 	wantReason(t, err, catalog.NoSuchTable, "")
 	commit := catalog.Commit{

@@ -171,6 +171,12 @@ func (w *Warehouse) CreateTable(ctx context.Context, m Mutation, ns Namespace, t
 	}
 	obj := w.newObject(KindTable, id, doc.UUID(), doc.Location(), at)
 	if t.Stage {
+		// DuckDB writes manifests there before the table exists.
+		if d, ok := w.files.(interface{ MakeDirectory(location string) error }); ok {
+			if err := d.MakeDirectory(metadataDir(doc.Location(), doc.Property)); err != nil {
+				return nil, filesError(fmt.Errorf("make the metadata directory: %w", err))
+			}
+		}
 		if err := w.recordStaged(ctx, m, obj, doc); err != nil {
 			return nil, err
 		}

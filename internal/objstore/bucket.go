@@ -234,6 +234,20 @@ func (b *Bucket) Missing(location string) bool {
 	return err == nil && d.missing(l)
 }
 
+// MakeDirectory makes an empty directory where the store has directories
+// (local files), for clients that write into one without making it.
+func (b *Bucket) MakeDirectory(location string) error {
+	l, err := b.locate(location)
+	if err != nil {
+		return err
+	}
+	d, ok := b.driver.(interface{ makeDirectory(Location) error })
+	if !ok {
+		return nil
+	}
+	return d.makeDirectory(l)
+}
+
 // Check proves that the store can do all that a warehouse needs, with an
 // object of its own below <root>/_sluice: write it, refuse to overwrite it,
 // read, list and delete it.

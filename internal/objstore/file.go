@@ -280,6 +280,14 @@ func (f *files) makeDir(root *os.Root, dir string) error {
 	return nil
 }
 
+func (f *files) makeDirectory(l Location) error {
+	root, name, err := f.at(l)
+	if err != nil {
+		return err
+	}
+	return root.error(f.makeDir(root.root, name))
+}
+
 func (f *files) forget(root *os.Root, dir string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,6 +10,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, LongType
+from pyiceberg.view.metadata import ViewVersion
 
 io = {"s3.endpoint": S3_ENDPOINT, "s3.access-key-id": S3_KEY, "s3.secret-access-key": S3_SECRET, "s3.region": "us-east-1"} if S3_ENDPOINT else {}
 catalog = load_catalog("sluice", type="rest", uri=URI, warehouse=WAREHOUSE, token=TOKEN, **io)
@@ -101,8 +102,18 @@ def create_table_transaction():
     catalog.purge_table(t)
 
 
-def views_are_listed():
-    same(catalog.list_views("e2e") is not None, True)
+def views():
+    v = ("e2e", "pyiceberg_view")
+    version = ViewVersion(schema_id=0, default_namespace=("e2e",), representations=[
+        {"type": "sql", "dialect": "spark", "sql": "SELECT id FROM pyiceberg"}, {"type": "sql", "dialect": "trino", "sql": "SELECT id FROM pyiceberg"},
+    ])
+    catalog.create_view(v, schema=pa.schema([pa.field("id", pa.int64())]), view_version=version)
+    raises(lambda: catalog.create_view(v, schema=pa.schema([pa.field("id", pa.int64())]), view_version=version), "already exists")
+    same(v in catalog.list_views("e2e"), True)
+    same(catalog.load_view(v).sql_for("trino").sql, "SELECT id FROM pyiceberg")
+    same(catalog.view_exists(v), True)
+    catalog.drop_view(v)
+    same(catalog.view_exists(v), False)
 
 
 def read(name):
@@ -116,6 +127,6 @@ def read(name):
 
 if sys.argv[1] == "write":
     steps(create_namespace, token_by_client_credentials, create_and_append, evolve_schema, evolve_partitioning, time_travel_and_tag, delete_rows,
-          rename_and_drop, concurrent_commit_is_refused, create_table_transaction, views_are_listed)
+          rename_and_drop, concurrent_commit_is_refused, create_table_transaction, views)
 else:
     matrix(read)
