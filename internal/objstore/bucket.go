@@ -176,7 +176,8 @@ func (b *Bucket) Exists(ctx context.Context, location string) (bool, error) {
 
 // WriteNew writes an object that must not exist and returns when it is
 // durable: ErrExists. After any other error the object may be there or not,
-// but never a part of it.
+// but never a part of it. When an answer of the store was lost, an object that
+// holds the same bytes counts as the one written.
 func (b *Bucket) WriteNew(ctx context.Context, location string, data []byte) error {
 	return b.call(ctx, "write", location, func(l Location) error {
 		return b.driver.writeNew(ctx, l, data)

@@ -61,16 +61,23 @@ func (r requests) attempts(ctx context.Context, f func(context.Context) error) (
 }
 
 // create runs put, which must fail with ErrExists when there is an object. If
-// the answer to an attempt was lost, the object that the next attempt finds
-// may be that attempt's own: it is, when it holds the same bytes.
+// the answer to an attempt was lost, the object that is found then may be that
+// attempt's own: it is, when it holds the same bytes. If no attempt had an
+// answer, the store may have refused a large body before reading it and cut
+// the connection: an object of other bytes is why, and ErrExists.
 func (r requests) create(ctx context.Context, data []byte, put func(context.Context) error, get func(context.Context, int64) ([]byte, error)) error {
 	unsure, err := r.attempts(ctx, put)
-	if !unsure || !errors.Is(err, ErrExists) {
+	var e *storeError
+	lost := errors.As(err, &e) && e.status == 0 && ctx.Err() == nil
+	if !lost && (!unsure || !errors.Is(err, ErrExists)) {
 		return err
 	}
 	there, readErr := get(ctx, int64(len(data)))
-	if readErr == nil && bytes.Equal(there, data) {
+	switch {
+	case readErr == nil && bytes.Equal(there, data):
 		return nil
+	case readErr == nil, errors.Is(readErr, ErrTooLarge):
+		return ErrExists
 	}
 	return err
 }

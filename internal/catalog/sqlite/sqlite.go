@@ -8,7 +8,8 @@
 // write is acknowledged before the COMMIT that holds it is on disk; a
 // transaction that fails takes nothing of the others with it that share its
 // COMMIT; a caller's cancellation never interrupts a statement that writes,
-// since SQLite could answer by rolling back what others did.
+// since SQLite could answer by rolling back what others did; what a look-up
+// kept in memory is void before the COMMIT that may change it.
 package sqlite
 
 import (
@@ -124,6 +125,7 @@ type engine struct {
 	writeDB  *sql.DB
 	writeOne *sql.Conn // the one connection of writeDB
 	writer   *conn     // writeOne with prepared statements
+	live     liveCache
 
 	jobs      chan *job
 	quit      chan struct{} // closed by Close

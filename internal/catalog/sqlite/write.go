@@ -120,8 +120,8 @@ func (e *engine) transaction(batch []*job) (rest []*job) {
 	var err error
 	if len(good) == 0 {
 		e.rollback()
-	} else if _, err = e.writer.Exec(context.Background(), "COMMIT"); err != nil {
-		err = e.commitFailed(err)
+	} else {
+		err = e.commit()
 	}
 	for _, j := range good {
 		j.result <- err
@@ -140,9 +140,20 @@ func (e *engine) begin() error {
 	return err
 }
 
+// commit makes a transaction durable and visible. What readers have kept is
+// void from before that moment.
+func (e *engine) commit() error {
+	defer e.live.change()()
+	if _, err := e.writer.Exec(context.Background(), "COMMIT"); err != nil {
+		return e.commitFailed(err)
+	}
+	return nil
+}
+
 // rollback ends a transaction if there still is one: SQLite has ended it by
 // itself after some errors, and then answers with one more.
 func (e *engine) rollback() {
+	defer e.live.change()()
 	_, _ = e.writer.Exec(context.Background(), "ROLLBACK")
 }
 
