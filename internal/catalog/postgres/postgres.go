@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -101,16 +102,16 @@ type querier interface {
 type conn struct{ q querier }
 
 func (c conn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	tag, err := c.q.Exec(ctx, query, args...)
+	tag, err := c.q.Exec(ctx, query, plainIDs(args)...)
 	return tag.RowsAffected(), classify(err)
 }
 
 func (c conn) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return classify(c.q.QueryRow(ctx, query, args...).Scan(dest...))
+	return classify(c.q.QueryRow(ctx, query, plainIDs(args)...).Scan(plainIDs(dest)...))
 }
 
 func (c conn) Query(ctx context.Context, query string, args ...any) (sqlstore.Rows, error) {
-	r, err := c.q.Query(ctx, query, args...)
+	r, err := c.q.Query(ctx, query, plainIDs(args)...)
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -118,6 +119,23 @@ func (c conn) Query(ctx context.Context, query string, args ...any) (sqlstore.Ro
 }
 
 type rows struct{ pgx.Rows }
+
+func (r rows) Scan(dest ...any) error { return classify(r.Rows.Scan(plainIDs(dest)...)) }
+
+// plainIDs gives pgx, in place, the arrays that ids are: it knows a
+// [uuid.UUID] only as a driver.Valuer and a sql.Scanner of database/sql,
+// each of which goes through text and a failed attempt without it.
+func plainIDs(values []any) []any {
+	for i, v := range values {
+		switch v := v.(type) {
+		case uuid.UUID:
+			values[i] = [16]byte(v)
+		case *uuid.UUID:
+			values[i] = (*[16]byte)(v)
+		}
+	}
+	return values
+}
 
 func (r rows) Err() error { return classify(r.Rows.Err()) }
 

@@ -160,7 +160,7 @@ func (r txRows) Err() error { return r.c.note(r.Rows.Err()) }
 func (c *txConn) TryExec(ctx context.Context, query string, args ...any) (int64, error) {
 	var batch pgx.Batch
 	batch.Queue("SAVEPOINT try")
-	batch.Queue(query, args...)
+	batch.Queue(query, plainIDs(args)...)
 	batch.Queue("RELEASE SAVEPOINT try")
 	results := c.tx.SendBatch(ctx, &batch)
 	var tag pgconn.CommandTag
