@@ -232,6 +232,12 @@ func (f *files) writeIn(root fileRoot, dirName, name string, data []byte) error 
 	return syncDir(dir, ".")
 }
 
+// droppedFrom is the size in bytes from which a written file leaves the page
+// cache at once. Callers keep large objects they have written, so a second
+// copy in the kernel only takes memory from others, and getting fresh pages
+// for every version costs more than writing into those of the last.
+const droppedFrom = 1 << 20
+
 // writeFile makes a file and its content durable; the name is not yet.
 func (f *files) writeFile(dir *os.Root, name string, data []byte) error {
 	file, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.fileMode)
@@ -241,6 +247,9 @@ func (f *files) writeFile(dir *os.Root, name string, data []byte) error {
 	_, err = file.Write(data)
 	if err == nil {
 		err = file.Sync()
+	}
+	if err == nil && len(data) >= droppedFrom {
+		dropPages(file)
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return errors.Join(err, dir.Remove(name))
