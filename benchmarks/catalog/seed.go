@@ -190,7 +190,7 @@ func multiply(columns func(table string) ([]string, error), id, name, series str
 			table, strings.Join(all, ", "), strings.Join(values, ", "), where, series, first), nil
 	}
 	objects, err := copyOf("objects", "o", "objects AS o", map[string]string{
-		"id": id, "uuid": id, "name": name, "location": "o.location || '-' || i", "metadata_location": "o.location || '-' || i || '/metadata/00000.metadata.json'",
+		"id": id, "uuid": id, "name": name, "location": "o.location || '-' || i", "metadata_location": "o.location || '-' || i || '/metadata/00000.metadata.json'", "metadata_digest": "NULL",
 	})
 	if err != nil {
 		return nil, err

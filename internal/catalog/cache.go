@@ -21,15 +21,24 @@ import (
 // DefaultMetadataCacheBytes bounds the cache unless configured.
 const DefaultMetadataCacheBytes = 256 << 20
 
-// MetadataCache keeps parsed metadata by its location. A metadata file never
-// changes once written, so an entry is never stale; the bound is in bytes.
+// MetadataCache keeps parsed metadata by its location and digest, so that an
+// entry is never stale; the bound is in bytes.
 type MetadataCache struct {
-	tables *otter.Cache[string, *metadata.Document]
-	views  *otter.Cache[string, []byte]
+	tables *otter.Cache[fileKey, *metadata.Document]
+	views  *otter.Cache[fileKey, []byte]
 
 	replaced   atomic.Int64 // bytes of versions that commits have replaced since the last collection
 	collecting atomic.Bool
 }
+
+// fileKey names a metadata document: a file, and what must be in it.
+type fileKey struct {
+	location string
+	digest   Digest
+}
+
+// file is the document that a row points to.
+func (o *Object) file() fileKey { return fileKey{o.MetadataLocation, o.MetadataDigest} }
 
 // NewMetadataCache returns an empty cache of at most maxBytes, of which an
 // eighth is for views.
@@ -37,17 +46,17 @@ func NewMetadataCache(maxBytes int64) *MetadataCache {
 	const perEntry = 256 // key, node, and index of a small document
 	views := uint64(maxBytes) / 8
 	return &MetadataCache{
-		tables: otter.Must(&otter.Options[string, *metadata.Document]{
+		tables: otter.Must(&otter.Options[fileKey, *metadata.Document]{
 			MaximumWeight: uint64(maxBytes) - views,
-			Weigher: func(key string, d *metadata.Document) uint32 {
+			Weigher: func(key fileKey, d *metadata.Document) uint32 {
 				// A Document's index is a fraction of its bytes; see package metadata.
-				return uint32(min(int64(d.Size())*5/4+int64(len(key))+perEntry, 1<<32-1))
+				return uint32(min(int64(d.Size())*5/4+int64(len(key.location))+perEntry, 1<<32-1))
 			},
 		}),
-		views: otter.Must(&otter.Options[string, []byte]{
+		views: otter.Must(&otter.Options[fileKey, []byte]{
 			MaximumWeight: views,
-			Weigher: func(key string, b []byte) uint32 {
-				return uint32(min(len(b)+len(key)+perEntry, 1<<32-1))
+			Weigher: func(key fileKey, b []byte) uint32 {
+				return uint32(min(len(b)+len(key.location)+perEntry, 1<<32-1))
 			},
 		}),
 	}
@@ -61,7 +70,7 @@ func NewMetadataCache(maxBytes int64) *MetadataCache {
 // is a multiple of what is in use. Metadata holds next to no pointers, so a
 // collection costs about a millisecond; one is started for every 8 MB replaced,
 // or for a quarter of the cache where that is more.
-func (c *MetadataCache) replace(before string, size int, after string, d *metadata.Document) {
+func (c *MetadataCache) replace(before fileKey, size int, after fileKey, d *metadata.Document) {
 	c.tables.Set(after, d)
 	c.tables.Invalidate(before)
 	if c.replaced.Add(int64(size)) < max(8<<20, int64(c.tables.WeightedSize()/4)) || !c.collecting.CompareAndSwap(false, true) {
@@ -83,46 +92,59 @@ func (c *MetadataCache) WeightedSize() uint64 {
 // wait for, so that none of them can cancel it for the others.
 const readTimeout = 30 * time.Second
 
-// table returns the document at location, reading it at most once at a time
-// however many ask for it.
-func (w *Warehouse) table(ctx context.Context, location string) (*metadata.Document, error) {
-	if d, ok := w.cache.tables.GetIfPresent(location); ok {
+// table returns the document that a row points to, reading it at most once at
+// a time however many ask for it.
+func (w *Warehouse) table(ctx context.Context, file fileKey) (*metadata.Document, error) {
+	if d, ok := w.cache.tables.GetIfPresent(file); ok {
 		w.observer.MetadataRead(true, d.Size())
 		return d, nil
 	}
-	return w.cache.tables.Get(ctx, location, otter.LoaderFunc[string, *metadata.Document](
-		func(ctx context.Context, location string) (*metadata.Document, error) {
+	return w.cache.tables.Get(ctx, file, otter.LoaderFunc[fileKey, *metadata.Document](
+		func(ctx context.Context, file fileKey) (*metadata.Document, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 			defer cancel()
-			raw, err := w.readMetadataFile(ctx, location)
+			raw, err := w.readVerified(ctx, file)
 			if err != nil {
 				return nil, err
 			}
 			w.observer.MetadataRead(false, len(raw))
 			d, err := metadata.Parse(raw, metadata.Limits{})
 			if err != nil {
-				return nil, fmt.Errorf("metadata file %s: %w", location, err)
+				return nil, fmt.Errorf("metadata file %s: %w", file.location, err)
 			}
 			return d, nil
 		}))
 }
 
 // view is table for view metadata, which is small and kept as bytes.
-func (w *Warehouse) view(ctx context.Context, location string) ([]byte, error) {
-	if b, ok := w.cache.views.GetIfPresent(location); ok {
+func (w *Warehouse) view(ctx context.Context, file fileKey) ([]byte, error) {
+	if b, ok := w.cache.views.GetIfPresent(file); ok {
 		w.observer.MetadataRead(true, len(b))
 		return b, nil
 	}
-	return w.cache.views.Get(ctx, location, otter.LoaderFunc[string, []byte](
-		func(ctx context.Context, location string) ([]byte, error) {
+	return w.cache.views.Get(ctx, file, otter.LoaderFunc[fileKey, []byte](
+		func(ctx context.Context, file fileKey) ([]byte, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 			defer cancel()
-			raw, err := w.readMetadataFile(ctx, location)
+			raw, err := w.readVerified(ctx, file)
 			if err == nil {
 				w.observer.MetadataRead(false, len(raw))
 			}
 			return raw, err
 		}))
+}
+
+// readVerified reads a metadata file and refuses one in which something else
+// stands than when it became current. Whoever can write below a table can
+// write there, too; without this they could lead readers, and the files that
+// the server writes and deletes, to places of others.
+func (w *Warehouse) readVerified(ctx context.Context, file fileKey) ([]byte, error) {
+	raw, err := w.readMetadataFile(ctx, file.location)
+	if err == nil && !file.digest.IsZero() && DigestOf(raw) != file.digest {
+		return nil, &Error{Reason: Internal, Message: fmt.Sprintf(
+			"The metadata file %s was changed after it was committed, so it is not used; restore it, or register the file anew with overwrite", file.location)}
+	}
+	return raw, err
 }
 
 // readMetadataFile reads and, where its name says so, inflates a metadata

@@ -971,3 +971,89 @@ func TestFunctions(t *testing.T) {
 	_, err = h.PutFunction(ctx, catalog.Mutation{}, id("g"), json.RawMessage(`{"format-version":1}`))
 	wantReason(t, err, catalog.BadRequest, "function-uuid")
 }
+
+// forgetful is a store with rows from before digests were kept.
+type forgetful struct{ catalog.Store }
+
+func (f forgetful) Object(ctx context.Context, warehouse uuid.UUID, ns catalog.Namespace, name string, kind catalog.Kind) (catalog.Object, error) {
+	obj, err := f.Store.Object(ctx, warehouse, ns, name, kind)
+	obj.MetadataDigest = catalog.Digest{}
+	return obj, err
+}
+
+// TestChangedMetadataFile is about whoever can write below their own table and
+// so over its metadata file: nothing is read from what they put there.
+func TestChangedMetadataFile(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	table, victim := h.create(t, "t"), h.create(t, "victim")
+	view, err := h.CreateView(ctx, catalog.Mutation{}, ns, catalog.NewView{
+		Name: "v", Schema: json.RawMessage(schema),
+		Version: json.RawMessage(`{"version-id":1,"timestamp-ms":1,"schema-id":0,"summary":{},"default-namespace":["m"],"representations":[{"type":"sql","sql":"SELECT 1","dialect":"spark"}]}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rewrite := func(location, old, with string) {
+		t.Helper()
+		path := strings.TrimPrefix(location, "file://")
+		raw, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(raw), old) {
+			t.Fatalf("%s has no %s: %v", path, old, err)
+		}
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(raw), old, with)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(table.Object.MetadataLocation, table.Object.Location, victim.Object.Location)
+	rewrite(view.Object.MetadataLocation, "SELECT 1", "SELECT 2")
+	set := catalog.Commit{Updates: updates(t, `[{"action":"set-properties","updates":{"a":"b"}}]`)}
+	before := h.files(t)
+
+	// Another replica has nothing in its cache.
+	other := openOn(t, h.store, h.dir)
+	for _, replica := range []*house{other, openOn(t, forgetful{h.store}, h.dir)} {
+		obj, err := replica.LookupTable(ctx, id("t"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = replica.TableMetadata(ctx, obj)
+		wantReason(t, err, catalog.Internal, "is not used")
+		_, err = replica.CommitTable(ctx, catalog.Mutation{}, id("t"), set)
+		wantReason(t, err, catalog.Internal, "is not used")
+		if after := replica.files(t); !slices.Equal(after, before) {
+			t.Errorf("files were written: %v, before %v", after, before)
+		}
+	}
+	obj, err := other.LookupView(ctx, id("v"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.ViewMetadata(ctx, obj)
+	wantReason(t, err, catalog.Internal, "is not used")
+
+	// What is registered is what is loaded, also where a file of that name was
+	// loaded before.
+	rewrite(table.Object.MetadataLocation, victim.Object.Location, table.Object.Location)
+	rewrite(table.Object.MetadataLocation, `"properties":{}`, `"properties":{"new":"yes"}`)
+	if _, err := other.RegisterTable(ctx, catalog.Mutation{}, ns, "t", table.Object.MetadataLocation, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, replica := range []*house{h, other} {
+		obj, err := replica.LookupTable(ctx, id("t"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := replica.TableMetadata(ctx, obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := doc.Property("new"); v != "yes" {
+			t.Errorf("loaded is not what was registered: %s", doc.Bytes())
+		}
+	}
+	if _, err := h.CommitTable(ctx, catalog.Mutation{}, id("t"), set); err != nil {
+		t.Error(err)
+	}
+}

@@ -226,7 +226,7 @@ func (w *Warehouse) prepare(ctx context.Context, c TableChange, at time.Time) (*
 
 // placeCommit checks where the new version of a table says its files are.
 func (w *Warehouse) placeCommit(ctx context.Context, p *prepared, updates []metadata.Update) error {
-	moved := p.after.Location() != p.before.Location() || changesPaths(p.before, p.after)
+	moved := trimSlashes(p.after.Location()) != trimSlashes(p.current.Location) || changesPaths(p.before, p.after)
 	if base, err := objstore.ParseLocation(p.current.Location); err == nil && !moved && !hasPaths(p.after) && checkUpdateFiles(updates, placement{base}) == nil {
 		p.own = placement{base} // the usual case needs no query
 		return nil
@@ -384,7 +384,7 @@ func (w *Warehouse) writeAll(ctx context.Context, all []*prepared) (written []st
 		if p.before != nil {
 			version = metadataVersion(p.current.MetadataLocation) + 1
 		}
-		if p.file, err = w.writeMetadata(ctx, p.after, version); err != nil {
+		if p.file, p.object.MetadataDigest, err = w.writeMetadata(ctx, p.after, version); err != nil {
 			return written, err
 		}
 		written = append(written, p.file)
@@ -412,7 +412,7 @@ func (w *Warehouse) put(ctx context.Context, tx Tx, p *prepared, at time.Time) e
 		}
 		return err
 	}
-	err := tx.SwapMetadata(ctx, p.current.ID, p.current.MetadataLocation, p.file, p.object.Location, p.added.keys(), at)
+	err := tx.SwapMetadata(ctx, p.current.ID, p.current.MetadataLocation, p.file, p.object.MetadataDigest, p.object.Location, p.added.keys(), at)
 	if errors.Is(err, ErrLocationTaken) {
 		return locationConflict(p.object.Location)
 	}
@@ -445,7 +445,7 @@ func (w *Warehouse) recordCommit(ctx context.Context, tx Tx, m Mutation, all []*
 	m.Key = key
 	replay := Replay{Status: 204}
 	if single {
-		replay = Replay{Status: 200, Object: all[0].object.ID, MetadataLocation: all[0].object.MetadataLocation}
+		replay = Replay{Status: 200, Object: all[0].object.ID, MetadataLocation: all[0].object.MetadataLocation, MetadataDigest: all[0].object.MetadataDigest}
 	}
 	return w.recordKey(ctx, tx, m, replay)
 }
@@ -461,9 +461,9 @@ func (w *Warehouse) committed(p *prepared) *Table {
 	}
 	w.observer.CommitAttempt("committed")
 	if p.before == nil {
-		w.cache.tables.Set(p.file, p.after)
+		w.cache.tables.Set(obj.file(), p.after)
 	} else {
-		w.cache.replace(p.current.MetadataLocation, p.before.Size(), p.file, p.after)
+		w.cache.replace(p.current.file(), p.before.Size(), obj.file(), p.after)
 		obj.Version++
 		if v, _ := p.after.Property("write.metadata.delete-after-commit.enabled"); strings.EqualFold(v, "true") {
 			stale := p.before.DroppedMetadataFiles(p.after)
@@ -494,11 +494,13 @@ func trimSlashes(location string) string {
 	return location
 }
 
-// writeMetadata writes a new metadata file and returns its location:
+// writeMetadata writes a new metadata file and returns its location and
+// digest:
 // <metadata dir>/<version>-<random uuid>[.gz].metadata.json, as every other
 // Iceberg implementation names them.
-func (w *Warehouse) writeMetadata(ctx context.Context, doc *metadata.Document, version int) (string, error) {
+func (w *Warehouse) writeMetadata(ctx context.Context, doc *metadata.Document, version int) (string, Digest, error) {
 	data := doc.Bytes()
+	digest := DigestOf(data)
 	suffix := ".metadata.json"
 	switch codec, _ := doc.Property("write.metadata.compression-codec"); strings.ToLower(codec) {
 	case "", "none":
@@ -506,16 +508,17 @@ func (w *Warehouse) writeMetadata(ctx context.Context, doc *metadata.Document, v
 		var buf bytes.Buffer
 		zw := gzip.NewWriter(&buf)
 		if _, err := zw.Write(data); err != nil {
-			return "", fmt.Errorf("compress metadata: %w", err)
+			return "", Digest{}, fmt.Errorf("compress metadata: %w", err)
 		}
 		if err := zw.Close(); err != nil {
-			return "", fmt.Errorf("compress metadata: %w", err)
+			return "", Digest{}, fmt.Errorf("compress metadata: %w", err)
 		}
 		data, suffix = buf.Bytes(), ".gz.metadata.json"
 	default:
-		return "", Errorf(BadRequest, "properties.write.metadata.compression-codec: %q is not known; use none or gzip", codec)
+		return "", Digest{}, Errorf(BadRequest, "properties.write.metadata.compression-codec: %q is not known; use none or gzip", codec)
 	}
-	return w.writeNumbered(ctx, metadataDir(doc.Location(), doc.Property), version, suffix, data)
+	file, err := w.writeNumbered(ctx, metadataDir(doc.Location(), doc.Property), version, suffix, data)
+	return file, digest, err
 }
 
 // writeNumbered writes <dir>/<version>-<random uuid><suffix>.

@@ -43,6 +43,7 @@ type Replay struct {
 	// holds metadata; MetadataLocation is "" otherwise.
 	Object           uuid.UUID `json:"object,omitzero"`
 	MetadataLocation string    `json:"metadata-location,omitempty"`
+	MetadataDigest   Digest    `json:"metadata-digest,omitzero"`
 	// Staged is the answer of a staged create, which no file holds.
 	Staged json.RawMessage `json:"staged,omitempty"`
 	// Body is the answer when it is small JSON (namespaces, errors).

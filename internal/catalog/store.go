@@ -66,12 +66,13 @@ type Tx interface {
 	// first). ErrNoNamespace, ErrExists, ErrLocationTaken. The namespace
 	// cannot be dropped concurrently.
 	CreateObject(ctx context.Context, obj Object, locations []string) error
-	// SwapMetadata moves the pointer of a live object from expected to next
+	// SwapMetadata moves the pointer of a live object from expected to next,
+	// whose document has that digest,
 	// and adds to its reservations; Version grows by one. ErrStale when the
 	// pointer is not expected (or the object is gone); ErrLocationTaken.
 	// location is the (possibly new) base location. Old locations stay
 	// reserved for the object.
-	SwapMetadata(ctx context.Context, id uuid.UUID, expected, next, location string, addLocations []string, at time.Time) error
+	SwapMetadata(ctx context.Context, id uuid.UUID, expected, next string, digest Digest, location string, addLocations []string, at time.Time) error
 	// ReplaceObject is SwapMetadata for `register … overwrite`: the object
 	// keeps its row and name, its UUID, locations and pointer change.
 	ReplaceObject(ctx context.Context, id uuid.UUID, expected string, next Object, locations []string) error

@@ -91,11 +91,24 @@ func (w *Warehouse) holder(ctx context.Context, tx Tx, id Ident, wanted Kind) Ki
 
 // TableMetadata returns the metadata that a row points to.
 func (w *Warehouse) TableMetadata(ctx context.Context, obj Object) (*metadata.Document, error) {
-	doc, err := w.table(ctx, obj.MetadataLocation)
+	doc, err := w.table(ctx, obj.file())
 	if errors.Is(err, objstore.ErrNotFound) || err == nil && w.missing(obj.MetadataLocation) {
 		return nil, missingFile(obj, err)
 	}
+	if err == nil && obj.unlike(doc.UUID(), doc.Location()) {
+		return nil, foreignFile(obj)
+	}
 	return doc, filesError(err)
+}
+
+// unlike reports whether a document is not the object's. It is for rows from
+// before digests were kept; with one, the bytes are known.
+func (o *Object) unlike(id uuid.UUID, location string) bool {
+	return o.MetadataDigest.IsZero() && o.UUID != uuid.Nil && (id != o.UUID || trimSlashes(location) != trimSlashes(o.Location))
+}
+
+func foreignFile(obj Object) *Error {
+	return Errorf(Internal, "The metadata file %s is another object's, so it is not used; restore it, or register the file anew with overwrite", obj.MetadataLocation)
 }
 
 // missing reports whether the store can tell at little cost that a file is
@@ -234,11 +247,11 @@ func (w *Warehouse) recordStaged(ctx context.Context, m Mutation, obj Object, do
 // createObject writes the first metadata file and inserts the row. The file
 // is deleted again when the row could not be inserted.
 func (w *Warehouse) createObject(ctx context.Context, m Mutation, obj Object, doc *metadata.Document, own placement, version int) error {
-	file, err := w.writeMetadata(ctx, doc, version)
+	file, digest, err := w.writeMetadata(ctx, doc, version)
 	if err != nil {
 		return err
 	}
-	obj.MetadataLocation = file
+	obj.MetadataLocation, obj.MetadataDigest = file, digest
 	err = w.store.Update(ctx, func(tx Tx) error {
 		if err := w.insertObject(ctx, tx, obj, own); err != nil {
 			return err
@@ -246,7 +259,7 @@ func (w *Warehouse) createObject(ctx context.Context, m Mutation, obj Object, do
 		return w.record(ctx, tx, m, change{
 			at: obj.CreatedAt, event: obj.Kind.String() + ".created", resource: obj.Ident().String(), namespace: obj.Namespace, object: obj,
 			payload: map[string]any{"uuid": obj.UUID, "metadata-location": file},
-			replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: file},
+			replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: file, MetadataDigest: digest},
 		})
 	})
 	return w.settle(ctx, err, obj.ID, file)
@@ -336,7 +349,7 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 	}
 	at := w.stamp()
 	obj := w.newObject(KindTable, id, doc.UUID(), doc.Location(), at)
-	obj.MetadataLocation = metadataLocation
+	obj.MetadataLocation, obj.MetadataDigest = metadataLocation, DigestOf(raw)
 	if overwrite {
 		obj.ID, obj.CreatedAt = existing.ID, existing.CreatedAt
 	}
@@ -357,7 +370,7 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 		return w.record(ctx, tx, m, change{
 			at: at, event: "table.registered", resource: id.String(), namespace: ns, object: obj,
 			payload: map[string]any{"uuid": obj.UUID, "metadata-location": metadataLocation, "overwrite": overwrite},
-			replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: metadataLocation},
+			replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: metadataLocation, MetadataDigest: obj.MetadataDigest},
 		})
 	})
 	if err != nil {
@@ -438,7 +451,7 @@ func (w *Warehouse) UnregisterTable(ctx context.Context, m Mutation, id Ident) (
 			return w.record(ctx, tx, m, change{
 				at: at, event: "table.unregistered", resource: id.String(), namespace: id.Namespace, object: gone,
 				payload: map[string]any{"uuid": gone.UUID, "metadata-location": gone.MetadataLocation},
-				replay:  Replay{Status: 200, Object: gone.ID, MetadataLocation: gone.MetadataLocation},
+				replay:  Replay{Status: 200, Object: gone.ID, MetadataLocation: gone.MetadataLocation, MetadataDigest: gone.MetadataDigest},
 			})
 		})
 		if errors.Is(err, ErrStale) {

@@ -4,7 +4,10 @@
 package catalog
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +110,9 @@ type Object struct {
 	// MetadataLocation is the current metadata file; "" only for a function
 	// whose metadata is kept in Metadata.
 	MetadataLocation string
+	// MetadataDigest is what MetadataLocation held when it became current:
+	// clients that may write there cannot put something else in its place.
+	MetadataDigest Digest
 	// Metadata is the whole metadata of a function; nil for tables and views.
 	Metadata json.RawMessage
 	// Labels are catalog state shown in load answers; nil when there are none.
@@ -120,6 +126,28 @@ type Object struct {
 	// restored; both zero otherwise.
 	DroppedAt time.Time
 	ExpiresAt time.Time
+}
+
+// Digest is the SHA-256 of a metadata document, inflated; zero for a row
+// written before digests were kept.
+type Digest [sha256.Size]byte
+
+// DigestOf returns the digest of a document.
+func DigestOf(document []byte) Digest { return sha256.Sum256(document) }
+
+// IsZero reports whether there is no digest.
+func (d Digest) IsZero() bool { return d == Digest{} }
+
+// MarshalText writes the digest in hexadecimal.
+func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if hex.DecodedLen(len(text)) != len(d) {
+		return errors.New("a digest has 64 hexadecimal digits")
+	}
+	_, err := hex.Decode(d[:], text)
+	return err
 }
 
 // Ident returns the object's name.

@@ -28,9 +28,18 @@ func (w *Warehouse) LookupView(ctx context.Context, id Ident) (Object, error) {
 // ViewMetadata returns the JSON of the metadata file that a row points to.
 // It is shared; callers do not change it.
 func (w *Warehouse) ViewMetadata(ctx context.Context, obj Object) (json.RawMessage, error) {
-	raw, err := w.view(ctx, obj.MetadataLocation)
+	raw, err := w.view(ctx, obj.file())
 	if errors.Is(err, objstore.ErrNotFound) || err == nil && w.missing(obj.MetadataLocation) {
 		return nil, missingFile(obj, err)
+	}
+	if err == nil && obj.MetadataDigest.IsZero() {
+		info, err := viewmeta.Parse(raw)
+		if err != nil {
+			return nil, &Error{Reason: Internal, Message: "The stored metadata is not valid", Cause: err}
+		}
+		if obj.unlike(info.UUID, info.Location) {
+			return nil, foreignFile(obj)
+		}
 	}
 	return raw, filesError(err)
 }
@@ -82,7 +91,7 @@ func (w *Warehouse) insertView(ctx context.Context, m Mutation, obj Object, raw 
 	if err != nil {
 		return nil, err
 	}
-	obj.MetadataLocation = file
+	obj.MetadataLocation, obj.MetadataDigest = file, DigestOf(raw)
 	err = w.store.Update(ctx, func(tx Tx) error {
 		if err := w.insertObject(ctx, tx, obj, own); err != nil {
 			return err
@@ -92,7 +101,7 @@ func (w *Warehouse) insertView(ctx context.Context, m Mutation, obj Object, raw 
 	if err := w.settle(ctx, err, obj.ID, file); err != nil {
 		return nil, err
 	}
-	w.cache.views.Set(file, raw)
+	w.cache.views.Set(obj.file(), raw)
 	return &View{Object: obj, Metadata: raw}, nil
 }
 
@@ -101,7 +110,7 @@ func viewChange(obj Object, event string) change {
 	return change{
 		at: obj.UpdatedAt, event: event, resource: obj.Ident().String(), namespace: obj.Namespace, object: obj,
 		payload: map[string]any{"uuid": obj.UUID, "metadata-location": obj.MetadataLocation},
-		replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: obj.MetadataLocation},
+		replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: obj.MetadataLocation, MetadataDigest: obj.MetadataDigest},
 	}
 }
 
@@ -192,11 +201,11 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 	if err != nil {
 		return nil, err
 	}
-	previous := obj.MetadataLocation
-	obj.MetadataLocation, obj.Location, obj.UpdatedAt = file, next.Location, at
+	previous := obj.file()
+	obj.MetadataLocation, obj.MetadataDigest, obj.Location, obj.UpdatedAt = file, DigestOf(after), next.Location, at
 	obj.Version++
 	err = w.store.Update(ctx, func(tx Tx) error {
-		err := tx.SwapMetadata(ctx, obj.ID, previous, file, next.Location, own.keys(), at)
+		err := tx.SwapMetadata(ctx, obj.ID, previous.location, file, obj.MetadataDigest, next.Location, own.keys(), at)
 		if errors.Is(err, ErrLocationTaken) {
 			return locationConflict(next.Location)
 		}
@@ -213,7 +222,7 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 		return nil, err
 	}
 	w.observer.CommitAttempt("committed")
-	w.cache.views.Set(file, after)
+	w.cache.views.Set(obj.file(), after)
 	w.cache.views.Invalidate(previous)
 	return &View{Object: obj, Metadata: after}, nil
 }
@@ -262,7 +271,7 @@ func (w *Warehouse) RegisterView(ctx context.Context, m Mutation, ns Namespace, 
 		return nil, err
 	}
 	obj := w.newObject(KindView, id, info.UUID, info.Location, w.stamp())
-	obj.MetadataLocation = metadataLocation
+	obj.MetadataLocation, obj.MetadataDigest = metadataLocation, DigestOf(raw)
 	err = w.store.Update(ctx, func(tx Tx) error {
 		if err := w.insertObject(ctx, tx, obj, own); err != nil {
 			return err

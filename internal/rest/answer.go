@@ -182,7 +182,7 @@ const (
 func (c *call) etag(obj *catalog.Object, snapshots, delegation string) string {
 	b := make([]byte, 0, 512)
 	for _, part := range [...]string{
-		c.warehouse.Name(), obj.MetadataLocation, snapshots, delegation, c.principal.Access(c.warehouse.Name()).String(),
+		c.warehouse.Name(), obj.MetadataLocation, string(obj.MetadataDigest[:]), snapshots, delegation, c.principal.ID, c.principal.Access(c.warehouse.Name()).String(),
 	} {
 		b = append(append(b, part...), 0)
 	}
@@ -218,13 +218,13 @@ func (c *call) sendTable(obj *catalog.Object, doc *metadata.Document, snapshots,
 		tail = append(tail, `,"labels":`...)
 		tail = append(tail, obj.Labels...)
 	}
-	return c.sendMetadata(obj.MetadataLocation, doc, snapshots, append(tail, '}'), etag)
+	return c.sendMetadata(obj, doc, snapshots, append(tail, '}'), etag)
 }
 
 // sendCommitted answers with CommitTableResponse, which unlike a load has no
 // config.
 func (c *call) sendCommitted(obj *catalog.Object, doc *metadata.Document, etag string) error {
-	return c.sendMetadata(obj.MetadataLocation, doc, snapshotsAll, []byte{'}'}, etag)
+	return c.sendMetadata(obj, doc, snapshotsAll, []byte{'}'}, etag)
 }
 
 // sendStaged answers with LoadTableResult for a table that no file holds yet.
@@ -238,19 +238,19 @@ func (c *call) sendStaged(raw []byte) error {
 
 // sendMetadata answers with a table's metadata as it is stored, between the
 // few bytes that go around it.
-func (c *call) sendMetadata(location string, doc *metadata.Document, snapshots string, tail []byte, etag string) error {
+func (c *call) sendMetadata(obj *catalog.Object, doc *metadata.Document, snapshots string, tail []byte, etag string) error {
 	if err := c.admit(http.StatusOK); err != nil {
 		return err
 	}
-	head := append(make([]byte, 0, 64+len(location)), `{"metadata-location":`...)
-	head = appendString(head, location)
+	head := append(make([]byte, 0, 64+len(obj.MetadataLocation)), `{"metadata-location":`...)
+	head = appendString(head, obj.MetadataLocation)
 	head = append(head, `,"metadata":`...)
 	if etag != "" {
 		c.w.Header().Set("ETag", etag)
 	}
 	c.private()
 	if doc.Size() >= minCompressed && c.mayCompress() {
-		if run, err := c.h.compressor.table(c.ctx, location, snapshots, doc); err == nil {
+		if run, err := c.h.compressor.table(c.ctx, obj, snapshots, doc); err == nil {
 			before, after := run.stream(head, tail)
 			c.writeGzip(http.StatusOK, before, run.blocks, after)
 			return nil

@@ -16,10 +16,11 @@ import (
 	"github.com/klauspost/compress/flate"
 	"github.com/maypok86/otter/v2"
 
+	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 )
 
-// A metadata file never changes, but what stands around it in an answer does:
+// What a row points to never changes (its digest says so), but what stands around it in an answer does:
 // configuration, labels, the kind of answer. So the middle is compressed once
 // per file and kept, as a run of deflate blocks that ends on a byte, and each
 // answer is a gzip stream (RFC 1952) of its own: the beginning and the end in
@@ -40,7 +41,11 @@ type compressor struct {
 	kept    *otter.Cache[runKey, *deflated]
 }
 
-type runKey struct{ location, snapshots string }
+type runKey struct {
+	location  string
+	digest    catalog.Digest
+	snapshots string
+}
 
 func newCompressor(maxBytes int64) *compressor {
 	return &compressor{kept: otter.Must(&otter.Options[runKey, *deflated]{
@@ -54,8 +59,8 @@ func newCompressor(maxBytes int64) *compressor {
 
 // table returns the compressed form of a table's metadata. However many ask
 // for it at once, it is made once.
-func (z *compressor) table(ctx context.Context, location, snapshots string, doc *metadata.Document) (*deflated, error) {
-	return z.kept.Get(ctx, runKey{location, snapshots}, otter.LoaderFunc[runKey, *deflated](
+func (z *compressor) table(ctx context.Context, obj *catalog.Object, snapshots string, doc *metadata.Document) (*deflated, error) {
+	return z.kept.Get(ctx, runKey{obj.MetadataLocation, obj.MetadataDigest, snapshots}, otter.LoaderFunc[runKey, *deflated](
 		func(context.Context, runKey) (*deflated, error) { return z.deflate(shown(doc, snapshots)) }))
 }
 

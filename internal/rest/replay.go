@@ -111,7 +111,7 @@ func (c *call) replayTable(r *catalog.Replay, id catalog.Ident) error {
 	if err != nil {
 		return err
 	}
-	obj := catalog.Object{ID: r.Object, MetadataLocation: r.MetadataLocation}
+	obj := catalog.Object{ID: r.Object, MetadataLocation: r.MetadataLocation, MetadataDigest: r.MetadataDigest}
 	current, err := c.warehouse.LookupTable(c.ctx, id)
 	gone := catalog.ReasonOf(err) == catalog.NoSuchTable || err == nil && current.ID != r.Object
 	switch {
@@ -139,7 +139,7 @@ func (c *call) replayTable(r *catalog.Replay, id catalog.Ident) error {
 }
 
 func (c *call) replayView(r *catalog.Replay, id catalog.Ident) error {
-	obj := catalog.Object{ID: r.Object, MetadataLocation: r.MetadataLocation}
+	obj := catalog.Object{ID: r.Object, MetadataLocation: r.MetadataLocation, MetadataDigest: r.MetadataDigest}
 	current, err := c.warehouse.LookupView(c.ctx, id)
 	gone := catalog.ReasonOf(err) == catalog.NoSuchView || err == nil && current.ID != r.Object
 	switch {

@@ -25,7 +25,7 @@ import (
 // path. The names are the caller's own.
 const selectPacked = `SELECT id || char(31) || kind || char(31) || uuid || char(31) || location || char(31) || metadata_location
 	|| char(31) || COALESCE(metadata, '') || char(31) || COALESCE(labels, '') || char(31) || version || char(31) || protected
-	|| char(31) || created_at || char(31) || updated_at
+	|| char(31) || created_at || char(31) || updated_at || char(31) || COALESCE(hex(metadata_digest), '')
 	FROM objects WHERE warehouse = $1 AND class = $2 AND namespace = $3 AND name = $4 AND dropped_at IS NULL`
 
 // LiveObject implements sqlstore.LiveReader. What it returns shares memory
@@ -52,7 +52,7 @@ func (e *engine) queryLive(ctx context.Context, key liveKey, ns catalog.Namespac
 	if err := e.QueryRow(ctx, selectPacked, []any{key.warehouse.String(), key.class, key.namespace, name}, &packed); err != nil {
 		return catalog.Object{}, err
 	}
-	var f [11]string
+	var f [12]string
 	for i := range f {
 		var ok bool
 		if f[i], packed, ok = strings.Cut(packed, "\x1f"); ok == (i == len(f)-1) {
@@ -75,6 +75,11 @@ func (e *engine) queryLive(ctx context.Context, key liveKey, ns catalog.Namespac
 	}
 	obj.Kind, obj.Version = catalog.Kind(n[0]), n[1]
 	obj.CreatedAt, obj.UpdatedAt = time.UnixMilli(n[2]).UTC(), time.UnixMilli(n[3]).UTC()
+	if f[11] != "" {
+		if err := obj.MetadataDigest.UnmarshalText([]byte(f[11])); err != nil {
+			return catalog.Object{}, err
+		}
+	}
 	if f[5] != "" {
 		obj.Metadata = json.RawMessage(f[5])
 	}

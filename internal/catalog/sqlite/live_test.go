@@ -71,7 +71,7 @@ func TestLookUpIsKeptUntilTheNextCommit(t *testing.T) {
 	}
 	refused := errors.New("refused")
 	err = s.Update(ctx, func(tx catalog.Tx) error {
-		if err := tx.SwapMetadata(ctx, obj.ID, "0", "never", obj.Location, nil, time.UnixMilli(2)); err != nil {
+		if err := tx.SwapMetadata(ctx, obj.ID, "0", "never", catalog.Digest{}, obj.Location, nil, time.UnixMilli(2)); err != nil {
 			return err
 		}
 		return refused
@@ -83,7 +83,7 @@ func TestLookUpIsKeptUntilTheNextCommit(t *testing.T) {
 		t.Errorf("after a transaction that failed: %v, %v", got.MetadataLocation, err)
 	}
 	if err := s.Update(ctx, func(tx catalog.Tx) error {
-		return tx.SwapMetadata(ctx, obj.ID, "0", "1", obj.Location, nil, time.UnixMilli(2))
+		return tx.SwapMetadata(ctx, obj.ID, "0", "1", catalog.Digest{}, obj.Location, nil, time.UnixMilli(2))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestLookUpNeverLagsBehind(t *testing.T) {
 	}
 	for i := range int64(300) {
 		err := s.Update(t.Context(), func(tx catalog.Tx) error {
-			return tx.SwapMetadata(t.Context(), obj.ID, fmt.Sprint(i), fmt.Sprint(i+1), obj.Location, nil, time.UnixMilli(i))
+			return tx.SwapMetadata(t.Context(), obj.ID, fmt.Sprint(i), fmt.Sprint(i+1), catalog.Digest{}, obj.Location, nil, time.UnixMilli(i))
 		})
 		if err != nil {
 			t.Error(err)

@@ -153,6 +153,14 @@ func fromOptText(s *string) json.RawMessage {
 	return json.RawMessage(*s)
 }
 
+// optDigest is NULL for an object whose metadata is no file.
+func optDigest(d catalog.Digest) []byte {
+	if d.IsZero() {
+		return nil
+	}
+	return d[:]
+}
+
 func wrap(doing string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -217,12 +225,13 @@ func (r reader) names(ctx context.Context, query string, args ...any) ([]string,
 	return names, rows.Err()
 }
 
-const objectColumns = `id, kind, namespace, name, uuid, location, metadata_location, metadata, labels, version, protected, created_at, updated_at, dropped_at, expires_at`
+const objectColumns = `id, kind, namespace, name, uuid, location, metadata_location, metadata_digest, metadata, labels, version, protected, created_at, updated_at, dropped_at, expires_at`
 
 // objectRow is the destination of objectColumns.
 type objectRow struct {
 	obj              catalog.Object
 	namespace        string
+	digest           []byte
 	metadata, labels *string
 	created, updated int64
 	dropped, expires *int64
@@ -230,12 +239,13 @@ type objectRow struct {
 
 func (o *objectRow) dest() []any {
 	return []any{
-		&o.obj.ID, &o.obj.Kind, &o.namespace, &o.obj.Name, &o.obj.UUID, &o.obj.Location, &o.obj.MetadataLocation, &o.metadata, &o.labels,
+		&o.obj.ID, &o.obj.Kind, &o.namespace, &o.obj.Name, &o.obj.UUID, &o.obj.Location, &o.obj.MetadataLocation, &o.digest, &o.metadata, &o.labels,
 		&o.obj.Version, &o.obj.Protected, &o.created, &o.updated, &o.dropped, &o.expires,
 	}
 }
 
 func (o *objectRow) object(warehouse uuid.UUID) catalog.Object {
+	copy(o.obj.MetadataDigest[:], o.digest)
 	o.obj.Warehouse = warehouse
 	o.obj.Namespace = catalog.NamespaceFromPath(o.namespace)
 	o.obj.Metadata, o.obj.Labels = fromOptText(o.metadata), fromOptText(o.labels)

@@ -130,8 +130,8 @@ func (t *tx) DropNamespace(ctx context.Context, warehouse uuid.UUID, ns catalog.
 func (t *tx) CreateObject(ctx context.Context, obj catalog.Object, locations []string) (err error) {
 	defer t.note(&err)
 	_, err = t.c.TryExec(ctx, `INSERT INTO objects (warehouse, class, purge, `+objectColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, NULL, NULL)`,
-		obj.Warehouse, class(obj.Kind), false, obj.ID, int(obj.Kind), obj.Namespace.Path(), obj.Name, obj.UUID, obj.Location, obj.MetadataLocation,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, NULL, NULL)`,
+		obj.Warehouse, class(obj.Kind), false, obj.ID, int(obj.Kind), obj.Namespace.Path(), obj.Name, obj.UUID, obj.Location, obj.MetadataLocation, optDigest(obj.MetadataDigest),
 		optText(obj.Metadata), optText(obj.Labels), 1, obj.Protected, millis(obj.CreatedAt), millis(obj.UpdatedAt))
 	if err != nil {
 		return named("create object", err)
@@ -142,12 +142,12 @@ func (t *tx) CreateObject(ctx context.Context, obj catalog.Object, locations []s
 // addedPosition orders locations that were added later behind the first ones.
 const addedPosition = 1 << 16
 
-func (t *tx) SwapMetadata(ctx context.Context, id uuid.UUID, expected, next, location string, addLocations []string, at time.Time) (err error) {
+func (t *tx) SwapMetadata(ctx context.Context, id uuid.UUID, expected, next string, digest catalog.Digest, location string, addLocations []string, at time.Time) (err error) {
 	defer t.note(&err)
 	var warehouse uuid.UUID
-	err = t.c.QueryRow(ctx, `UPDATE objects SET metadata_location = $3, location = $4, updated_at = $5, version = version + 1
+	err = t.c.QueryRow(ctx, `UPDATE objects SET metadata_location = $3, metadata_digest = $4, location = $5, updated_at = $6, version = version + 1
 		WHERE id = $1 AND metadata_location = $2 AND dropped_at IS NULL RETURNING warehouse`,
-		[]any{id, expected, next, location, millis(at)}, &warehouse)
+		[]any{id, expected, next, optDigest(digest), location, millis(at)}, &warehouse)
 	if errors.Is(err, ErrNoRows) {
 		return catalog.ErrStale
 	}
@@ -160,9 +160,9 @@ func (t *tx) SwapMetadata(ctx context.Context, id uuid.UUID, expected, next, loc
 func (t *tx) ReplaceObject(ctx context.Context, id uuid.UUID, expected string, next catalog.Object, locations []string) (err error) {
 	defer t.note(&err)
 	var warehouse uuid.UUID
-	err = t.c.QueryRow(ctx, `UPDATE objects SET metadata_location = $3, location = $4, uuid = $5, updated_at = $6, version = version + 1
+	err = t.c.QueryRow(ctx, `UPDATE objects SET metadata_location = $3, metadata_digest = $4, location = $5, uuid = $6, updated_at = $7, version = version + 1
 		WHERE id = $1 AND metadata_location = $2 AND dropped_at IS NULL RETURNING warehouse`,
-		[]any{id, expected, next.MetadataLocation, next.Location, next.UUID, millis(next.UpdatedAt)}, &warehouse)
+		[]any{id, expected, next.MetadataLocation, optDigest(next.MetadataDigest), next.Location, next.UUID, millis(next.UpdatedAt)}, &warehouse)
 	if errors.Is(err, ErrNoRows) {
 		return catalog.ErrStale
 	}

@@ -129,7 +129,7 @@ func (w *committer) commit(b *testing.B) {
 	o := w.current
 	next := fmt.Sprintf("%s/metadata/%d-%s.json", o.Location, w.moves, o.ID)
 	if err := w.store.Update(ctx, func(tx catalog.Tx) error {
-		if err := tx.SwapMetadata(ctx, o.ID, o.MetadataLocation, next, o.Location, nil, start); err != nil {
+		if err := tx.SwapMetadata(ctx, o.ID, o.MetadataLocation, next, catalog.DigestOf([]byte(next)), o.Location, nil, start); err != nil {
 			return err
 		}
 		if err := tx.PutEvent(ctx, catalog.Event{

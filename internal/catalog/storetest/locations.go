@@ -166,7 +166,7 @@ var locationChecks = []check{
 					return f.create(f.object(catalog.KindTable, "a", fmt.Sprint(round, "x")), contended)
 				}
 				return f.update(func(tx catalog.Tx) error {
-					return tx.SwapMetadata(f.ctx, o.ID, o.MetadataLocation, "m", contended+"/in", []string{contended + "/in"}, start)
+					return tx.SwapMetadata(f.ctx, o.ID, o.MetadataLocation, "m", catalog.DigestOf(nil), contended+"/in", []string{contended + "/in"}, start)
 				})
 			}), catalog.ErrLocationTaken)
 		}

@@ -138,14 +138,14 @@ var objectChecks = []check{
 		o := f.created(catalog.KindTable, "a", "t")
 		swap := func(id uuid.UUID, expected, next, location string, add ...string) error {
 			return f.update(func(tx catalog.Tx) error {
-				return tx.SwapMetadata(f.ctx, id, expected, next, location, add, after(time.Second))
+				return tx.SwapMetadata(f.ctx, id, expected, next, catalog.DigestOf([]byte(next)), location, add, after(time.Second))
 			})
 		}
 		f.is(swap(o.ID, "other", "m1", o.Location), catalog.ErrStale)
 		f.is(swap(uuid.New(), o.MetadataLocation, "m1", o.Location), catalog.ErrStale)
 		f.ok(swap(o.ID, o.MetadataLocation, "m1", o.Location))
 		f.is(swap(o.ID, o.MetadataLocation, "m2", o.Location), catalog.ErrStale)
-		o.MetadataLocation, o.Version, o.UpdatedAt = "m1", 2, after(time.Second)
+		o.MetadataLocation, o.MetadataDigest, o.Version, o.UpdatedAt = "m1", catalog.DigestOf([]byte("m1")), 2, after(time.Second)
 		got, err := f.find(catalog.KindTable, "a", "t")
 		f.ok(err)
 		f.sameObject(got, o)
@@ -185,6 +185,7 @@ var objectChecks = []check{
 		}
 		next := o
 		next.UUID, next.Location, next.MetadataLocation, next.UpdatedAt = uuid.New(), "s3://x/new", "m9", after(time.Second)
+		next.MetadataDigest = catalog.DigestOf([]byte("m9"))
 		f.is(replace("other", next, next.Location), catalog.ErrStale)
 		f.is(replace(o.MetadataLocation, next, other.Location), catalog.ErrLocationTaken)
 		if f.reservable("s3://x/old") {

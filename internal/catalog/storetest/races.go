@@ -71,7 +71,7 @@ var raceChecks = []check{
 				}
 				next := fmt.Sprintf("%s+%d.%d", current.MetadataLocation, w, i)
 				err = f.update(func(tx catalog.Tx) error {
-					if err := tx.SwapMetadata(f.ctx, o.ID, current.MetadataLocation, next, o.Location, nil, start); err != nil {
+					if err := tx.SwapMetadata(f.ctx, o.ID, current.MetadataLocation, next, catalog.DigestOf([]byte(next)), o.Location, nil, start); err != nil {
 						return err
 					}
 					return tx.PutEvent(f.ctx, f.event(next))
@@ -180,7 +180,7 @@ var raceChecks = []check{
 					})
 				}
 				return f.update(func(tx catalog.Tx) error {
-					return tx.SwapMetadata(f.ctx, o.ID, o.MetadataLocation, "next", o.Location, nil, start)
+					return tx.SwapMetadata(f.ctx, o.ID, o.MetadataLocation, "next", catalog.DigestOf(nil), o.Location, nil, start)
 				})
 			})
 			dropped, renamed, swapped := errs[0] == nil, errs[1] == nil, errs[2] == nil

@@ -135,7 +135,7 @@ func (f *fixture) object(kind catalog.Kind, ns, name string) catalog.Object {
 		return o
 	}
 	o.Location = "s3://bucket/warehouse/" + id.String()
-	o.MetadataLocation = o.Location + "/metadata/00000.json"
+	o.MetadataLocation, o.MetadataDigest = o.Location+"/metadata/00000.json", catalog.DigestOf(id[:])
 	return o
 }
 
@@ -206,6 +206,7 @@ func (f *fixture) sameObject(got, want catalog.Object) {
 	equal(f, "UUID", got.UUID, want.UUID)
 	equal(f, "Location", got.Location, want.Location)
 	equal(f, "MetadataLocation", got.MetadataLocation, want.MetadataLocation)
+	equal(f, "MetadataDigest", got.MetadataDigest, want.MetadataDigest)
 	equal(f, "Metadata", string(got.Metadata), string(want.Metadata))
 	equal(f, "Labels", string(got.Labels), string(want.Labels))
 	equal(f, "Labels are nil", got.Labels == nil, want.Labels == nil)

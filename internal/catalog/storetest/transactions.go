@@ -35,7 +35,7 @@ func (f *fixture) everything(tx catalog.Tx, table catalog.Object, key uuid.UUID)
 		second(tx.RenameObject(f.ctx, f.wh, catalog.KindView, view.Ident(), moved, after(time.Second))),
 		tx.SetProtected(f.ctx, f.wh, catalog.KindView, moved, true),
 		tx.SetLabels(f.ctx, f.wh, catalog.KindView, moved, json.RawMessage(`{}`)),
-		tx.SwapMetadata(f.ctx, table.ID, table.MetadataLocation, "next", table.Location, []string{"s3://added/x"}, after(time.Second)),
+		tx.SwapMetadata(f.ctx, table.ID, table.MetadataLocation, "next", catalog.DigestOf(nil), table.Location, []string{"s3://added/x"}, after(time.Second)),
 		second(tx.DropObject(f.ctx, f.wh, catalog.KindTable, table.Ident(), start, time.Time{}, true)),
 		second(tx.DropObject(f.ctx, f.wh, catalog.KindTable, kept.Ident(), start, after(time.Hour), false)),
 		tx.PutIdempotency(f.ctx, f.idempotency(key)),
@@ -141,7 +141,7 @@ var transactionChecks = []check{
 				return second(tx.RenameObject(f.ctx, f.wh, catalog.KindTable, table.Ident(), catalog.Ident{Namespace: catalog.Namespace{"x"}, Name: "y"}, start))
 			},
 			"stale": func(tx catalog.Tx) error {
-				return tx.SwapMetadata(f.ctx, table.ID, "other", "next", table.Location, nil, start)
+				return tx.SwapMetadata(f.ctx, table.ID, "other", "next", catalog.DigestOf(nil), table.Location, nil, start)
 			},
 		} {
 			err := f.update(func(tx catalog.Tx) error {
