@@ -1057,3 +1057,212 @@ func TestChangedMetadataFile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// pausedList stops in the middle of a listing.
+type pausedList struct {
+	catalog.Files
+	once         sync.Once
+	paused, goOn chan struct{}
+}
+
+func (p *pausedList) List(ctx context.Context, dir string, fn func(string, int64) error) error {
+	return p.Files.List(ctx, dir, func(file string, size int64) error {
+		p.once.Do(func() { close(p.paused); <-p.goOn })
+		return fn(file, size)
+	})
+}
+
+// TestPurgeOutlivesItsLease has a second worker finish the purge, and a new
+// table take the place, while the first is in the middle of it.
+func TestPurgeOutlivesItsLease(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	slow := &pausedList{paused: make(chan struct{}), goOn: make(chan struct{})}
+	first := openOn(t, h.store, h.dir, func(c *catalog.Config) { slow.Files = c.Files; c.Files = slow })
+	create := func(name string) *catalog.Table {
+		t.Helper()
+		table, err := h.CreateTable(ctx, catalog.Mutation{}, ns, catalog.NewTable{Name: name, Schema: json.RawMessage(schema), Location: h.root + "/place"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	create("old")
+	if err := h.bucket.WriteNew(ctx, h.root+"/place/aa/1.parquet", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.DropTable(ctx, catalog.Mutation{}, id("old"), true); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		done <- (&catalog.Maintenance{Store: h.store, Warehouses: []*catalog.Warehouse{first.Warehouse}}).Round(ctx)
+	}()
+	<-slow.paused
+	second := &catalog.Maintenance{
+		Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Now: func() time.Time { return time.Now().Add(11 * time.Minute) },
+	}
+	if err := second.Round(ctx); err != nil {
+		t.Fatal(err)
+	}
+	table := create("new")
+	close(slow.goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(strings.TrimPrefix(table.Object.MetadataLocation, "file://")); err != nil {
+		t.Errorf("the first worker deleted the new table: %v", err)
+	}
+}
+
+// interrupted runs something just before the next transaction.
+type interrupted struct {
+	catalog.Store
+	before func()
+}
+
+func (i *interrupted) Update(ctx context.Context, fn func(catalog.Tx) error) error {
+	if f := i.before; f != nil {
+		i.before = nil
+		f()
+	}
+	return i.Store.Update(ctx, fn)
+}
+
+func TestPurgeDropsWhatWasChecked(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	store := &interrupted{Store: h.store}
+	other := openOn(t, store, h.dir)
+	h.create(t, "t")
+	store.before = func() {
+		if _, err := h.CommitTable(ctx, catalog.Mutation{}, id("t"), catalog.Commit{Updates: updates(t, `[{"action":"set-properties","updates":{"gc.enabled":"false"}}]`)}); err != nil {
+			t.Error(err)
+		}
+	}
+	wantReason(t, other.DropTable(ctx, catalog.Mutation{}, id("t"), true), catalog.BadRequest, "gc.enabled")
+
+	table := h.create(t, "u")
+	if err := os.Remove(strings.TrimPrefix(table.Object.MetadataLocation, "file://")); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, h.DropTable(ctx, catalog.Mutation{}, id("u"), true), catalog.BadRequest, "drop it without purge")
+	if err := h.DropTable(ctx, catalog.Mutation{}, id("u"), false); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRepetitionInPart is about commits that only look like repetitions:
+// nothing of what they ask for may be dropped silently.
+func TestRepetitionInPart(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	a, b := h.create(t, "a"), h.create(t, "b")
+	snapshot := func(table *catalog.Table, more string) []metadata.Update {
+		return updates(t, `[{"action":"add-snapshot","snapshot":{"snapshot-id":7,"sequence-number":1,"timestamp-ms":%d,"manifest-list":%q,"summary":{"operation":"append"},"schema-id":0}},
+			{"action":"set-snapshot-ref","ref-name":"main","type":"branch","snapshot-id":7}%s]`, time.Now().UnixMilli(), table.Object.Location+"/metadata/snap-7.avro", more)
+	}
+	asserted := requirements(t, `[{"type":"assert-ref-snapshot-id","ref":"main","snapshot-id":null}]`)
+	if _, err := h.CommitTable(ctx, catalog.Mutation{}, id("a"), catalog.Commit{Requirements: asserted, Updates: snapshot(a, "")}); err != nil {
+		t.Fatal(err)
+	}
+	next := updates(t, `[{"action":"add-snapshot","snapshot":{"snapshot-id":8,"parent-snapshot-id":7,"sequence-number":2,"timestamp-ms":%d,"manifest-list":%q,"summary":{"operation":"append"},"schema-id":0}},
+		{"action":"set-snapshot-ref","ref-name":"main","type":"branch","snapshot-id":8}]`, time.Now().UnixMilli(), a.Object.Location+"/metadata/snap-8.avro")
+	if _, err := h.CommitTable(ctx, catalog.Mutation{}, id("a"), catalog.Commit{Updates: next}); err != nil {
+		t.Fatal(err)
+	}
+	// The branch has moved on, and still this is the same commit.
+	if _, err := h.CommitTable(ctx, catalog.Mutation{}, id("a"), catalog.Commit{Requirements: asserted, Updates: snapshot(a, "")}); err != nil {
+		t.Errorf("a repetition was refused: %v", err)
+	}
+	for name, c := range map[string]catalog.Commit{
+		"another property": {Requirements: asserted, Updates: snapshot(a, `,{"action":"set-properties","updates":{"k":"v"}}`)},
+		"no requirement":   {Updates: snapshot(a, `,{"action":"set-properties","updates":{"k":"v"}}`)},
+		"another ref":      {Requirements: asserted, Updates: snapshot(a, `,{"action":"set-snapshot-ref","ref-name":"audit","type":"branch","snapshot-id":7}`)},
+		"another table":    {Requirements: append(requirements(t, `[{"type":"assert-table-uuid","uuid":%q}]`, uuid.NewString()), asserted...), Updates: snapshot(a, "")},
+	} {
+		if _, err := h.CommitTable(ctx, catalog.Mutation{}, id("a"), c); err == nil {
+			t.Errorf("%s: acknowledged, but not applied", name)
+		}
+	}
+	err := h.CommitTransaction(ctx, catalog.Mutation{}, []catalog.TableChange{
+		{Table: id("a"), Commit: catalog.Commit{Requirements: asserted, Updates: snapshot(a, "")}},
+		{Table: id("b"), Commit: catalog.Commit{Requirements: asserted, Updates: snapshot(b, "")}},
+	})
+	wantReason(t, err, catalog.CommitFailed, "main")
+	obj, err := h.LookupTable(ctx, id("b"))
+	if err != nil || obj.MetadataLocation != b.Object.MetadataLocation {
+		t.Errorf("half of a transaction was applied: %v, %v", obj, err)
+	}
+}
+
+func TestResource(t *testing.T) {
+	t.Parallel()
+	for want, levels := range map[string][]string{
+		"a.b": {"a", "b"}, `"a.b"`: {"a.b"}, `"a\"b".c`: {`a"b`, "c"}, `a."b.c"`: {"a", "b.c"},
+	} {
+		if got := catalog.Namespace(levels).Resource(); got != want {
+			t.Errorf("%q is named %s, want %s", levels, got, want)
+		}
+	}
+	if got := (catalog.Ident{Namespace: catalog.Namespace{"a.b"}, Name: "t.u"}).Resource(); got != `"a.b"."t.u"` {
+		t.Error(got)
+	}
+}
+
+// TestRecordsOfEveryChange holds that each kind of change is recorded with
+// itself: one event and one audit row, with who asked and who acted.
+func TestRecordsOfEveryChange(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *catalog.Config) { c.SoftDelete = time.Hour })
+	ctx := t.Context()
+	seen := 1 // the namespace that open makes
+	m := catalog.Mutation{Caller: catalog.Caller{Principal: "alice", Actor: "agent", RequestID: "r"}, Operation: "op"}
+	view := catalog.NewView{
+		Name: "v", Schema: json.RawMessage(schema),
+		Version: json.RawMessage(`{"version-id":1,"timestamp-ms":1,"schema-id":0,"summary":{},"default-namespace":["m"],"representations":[{"type":"sql","sql":"SELECT 1","dialect":"spark"}]}`),
+	}
+	sub := catalog.Namespace{"m", "sub"}
+	property := json.RawMessage(`{"action":"set-properties","updates":{"k":"v"}}`)
+	second := func(_ any, err error) error { return err }
+	for _, c := range []struct {
+		event string
+		do    func() error
+	}{
+		{"namespace.created", func() error { return second(h.CreateNamespace(ctx, m, sub, nil)) }},
+		{"namespace.updated", func() error {
+			return second(h.UpdateNamespaceProperties(ctx, m, sub, nil, map[string]string{"a": "b"}))
+		}},
+		{"namespace.dropped", func() error { return h.DropNamespace(ctx, m, sub) }},
+		{"table.created", func() error {
+			return second(h.CreateTable(ctx, m, ns, catalog.NewTable{Name: "t", Schema: json.RawMessage(schema)}))
+		}},
+		{"table.committed", func() error {
+			return second(h.CommitTable(ctx, m, id("t"), catalog.Commit{Updates: updates(t, `[%s]`, property)}))
+		}},
+		{"table.renamed", func() error { return h.RenameTable(ctx, m, id("t"), id("t2")) }},
+		{"table.dropped", func() error { return h.DropTable(ctx, m, id("t2"), false) }},
+		{"view.created", func() error { return second(h.CreateView(ctx, m, ns, view)) }},
+		{"view.replaced", func() error {
+			return second(h.ReplaceView(ctx, m, id("v"), catalog.ViewCommit{Updates: []json.RawMessage{property}}))
+		}},
+		{"view.renamed", func() error { return h.RenameView(ctx, m, id("v"), id("v2")) }},
+		{"view.dropped", func() error { return h.DropView(ctx, m, id("v2")) }},
+	} {
+		if err := c.do(); err != nil {
+			t.Fatalf("%s: %v", c.event, err)
+		}
+		seen++
+		events, err := h.store.Events(ctx, h.ID(), 0, 100)
+		if err != nil || len(events) != seen || events[seen-1].Type != c.event {
+			t.Fatalf("%s: %d events, want %d: %+v, %v", c.event, len(events), seen, events, err)
+		}
+		rows, err := h.store.Audit(ctx, h.ID(), 100)
+		if err != nil || len(rows) != seen || rows[0].Principal != "alice" || rows[0].Actor != "agent" || rows[0].Operation != "op" {
+			t.Fatalf("%s: %d audit rows, want %d: %+v, %v", c.event, len(rows), seen, rows, err)
+		}
+	}
+}

@@ -117,6 +117,9 @@ type prepared struct {
 	own     placement
 	added   placement // locations to reserve in addition
 	file    string    // "" when nothing changes
+	// repeated is why the change would be refused, were it not the repetition of
+	// one that was applied.
+	repeated error
 }
 
 // tryCommit checks and applies all changes against the current versions,
@@ -134,6 +137,10 @@ func (w *Warehouse) tryCommit(ctx context.Context, m Mutation, changes []TableCh
 			return nil, err
 		}
 		all = append(all, p)
+	}
+	if err := repeatedInPart(all); err != nil {
+		w.observer.CommitAttempt("requirement-failed")
+		return nil, err
 	}
 	written, err := w.writeAll(ctx, all)
 	if err != nil {
@@ -172,6 +179,16 @@ func (w *Warehouse) tryCommit(ctx context.Context, m Mutation, changes []TableCh
 	return tables, nil
 }
 
+// repeatedInPart refuses a transaction that would be applied in part: when one
+// of its changes is a repetition, the others must have nothing to do either.
+func repeatedInPart(all []*prepared) error {
+	i := slices.IndexFunc(all, func(p *prepared) bool { return p.repeated != nil })
+	if i >= 0 && slices.ContainsFunc(all, func(p *prepared) bool { return p.after != p.before }) {
+		return all[i].repeated
+	}
+	return nil
+}
+
 // inChange says which part of a transaction an error is about.
 func inChange(err error, i int, id Ident) error {
 	var e *Error
@@ -202,7 +219,8 @@ func (w *Warehouse) prepare(ctx context.Context, c TableChange, at time.Time) (*
 	}
 	p := &prepared{id: c.Table, current: obj, before: before, after: before, object: obj}
 	if err := before.Check(c.Requirements); err != nil {
-		if alreadyApplied(before, c.Updates) {
+		if before.Repeats(c.Requirements, c.Updates) {
+			p.repeated = metadataError(err)
 			return p, nil
 		}
 		w.observer.CommitAttempt("requirement-failed")
@@ -212,7 +230,8 @@ func (w *Warehouse) prepare(ctx context.Context, c TableChange, at time.Time) (*
 		At: at, PreviousMetadataLocation: obj.MetadataLocation,
 	})
 	if err != nil {
-		if alreadyApplied(before, c.Updates) {
+		if before.Repeats(c.Requirements, c.Updates) {
+			p.repeated = metadataError(err)
 			return p, nil
 		}
 		return nil, metadataError(err)
@@ -304,25 +323,6 @@ func (w *Warehouse) prepareCreate(ctx context.Context, c TableChange, at time.Ti
 // createsTable reports whether the requirements hold an assert-create.
 func createsTable(requirements []metadata.Requirement) bool {
 	return slices.ContainsFunc(requirements, func(r metadata.Requirement) bool { return r.IsAssertCreate() })
-}
-
-// alreadyApplied reports whether the updates add snapshots and all of them
-// are in the table's history: then the commit is the repetition of one whose
-// answer was lost, and refusing it would make the client delete files that
-// the table needs. A snapshot is the same when id and manifest list are.
-func alreadyApplied(doc *metadata.Document, updates []metadata.Update) bool {
-	added := 0
-	for _, u := range updates {
-		s, ok := u.AddedSnapshot()
-		if !ok {
-			continue
-		}
-		added++
-		if s.ManifestList == "" || doc.ManifestList(s.ID) != s.ManifestList {
-			return false
-		}
-	}
-	return added > 0
 }
 
 // checkUpdates refuses what no table may be told, before anything is read.
@@ -437,7 +437,7 @@ func (w *Warehouse) recordCommit(ctx context.Context, tx Tx, m Mutation, all []*
 			payload["previous-metadata-location"] = p.current.MetadataLocation
 		}
 		if err := w.record(ctx, tx, m, change{
-			at: at, event: event, resource: p.id.String(), namespace: p.id.Namespace, object: p.object, payload: payload,
+			at: at, event: event, resource: p.id.Resource(), namespace: p.id.Namespace, object: p.object, payload: payload,
 		}); err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func (w *Warehouse) PutFunction(ctx context.Context, m Mutation, id Ident, raw j
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: event, resource: id.String(), namespace: id.Namespace, object: obj,
+			at: at, event: event, resource: id.Resource(), namespace: id.Namespace, object: obj,
 			payload: map[string]any{"uuid": functionUUID}, replay: Replay{Status: 204},
 		})
 	})
@@ -81,7 +81,7 @@ func (w *Warehouse) DropFunction(ctx context.Context, m Mutation, id Ident) erro
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: "function.dropped", resource: id.String(), namespace: id.Namespace, object: gone,
+			at: at, event: "function.dropped", resource: id.Resource(), namespace: id.Namespace, object: gone,
 			payload: map[string]any{"uuid": gone.UUID}, replay: Replay{Status: 204},
 		})
 	}))

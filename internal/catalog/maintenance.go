@@ -33,6 +33,7 @@ type Maintenance struct {
 const (
 	purgeLease       = 10 * time.Minute
 	purgeParallelism = 16
+	purgeBatch       = 1000 // files deleted under one look at the lease
 	expireBatch      = 1000
 )
 
@@ -91,17 +92,22 @@ func (m *Maintenance) Round(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("claim purge: %w", err)
 		}
-		if err := purge(ctx, byID[p.Warehouse], p); err != nil {
+		p, err = m.purge(ctx, byID[p.Warehouse], p, now)
+		if errors.Is(err, ErrStale) {
+			m.logger().Warn("purge took longer than its lease; another worker has it", "object", p.Object)
+			continue
+		}
+		if err != nil {
 			// Later again, for as long as it takes: the order was
 			// acknowledged. The pause doubles up to an hour.
 			pause := min(time.Minute<<min(p.Attempts, 6), time.Hour)
 			m.logger().Warn("purge", "object", p.Object, "attempt", p.Attempts+1, "again_in", pause, "error", err)
-			if err := m.Store.RetryPurge(ctx, p.ID, now().UTC().Add(pause)); err != nil {
+			if err := m.Store.RetryPurge(ctx, p, now().UTC().Add(pause)); err != nil && !errors.Is(err, ErrStale) {
 				return fmt.Errorf("put purge back: %w", err)
 			}
 			continue
 		}
-		if err := m.Store.FinishPurge(ctx, p.ID); err != nil {
+		if err := m.Store.FinishPurge(ctx, p); err != nil && !errors.Is(err, ErrStale) {
 			return fmt.Errorf("finish purge: %w", err)
 		}
 		m.logger().Info("purged", "object", p.Object, "locations", p.Locations)
@@ -117,25 +123,48 @@ func (m *Maintenance) logger() *slog.Logger {
 
 // purge deletes everything below the object's own locations. It can be
 // repeated: what is gone is no error.
-func purge(ctx context.Context, w *Warehouse, p Purge) error {
+//
+// Files are listed in batches, and before a batch is deleted the lease is
+// renewed, which fails when another worker has it: that one may have finished,
+// and the place may be a new table's. So what is deleted was listed while the
+// place was this purge's. It returns the purge with its last lease.
+func (m *Maintenance) purge(ctx context.Context, w *Warehouse, p Purge, now func() time.Time) (Purge, error) {
 	if w == nil {
-		return errors.New("its warehouse is not configured here")
+		return p, errors.New("its warehouse is not configured here")
 	}
 	for _, dir := range p.Locations {
 		// A location was checked when it was reserved; check it again, since
 		// a purge cannot be undone.
 		if _, err := w.checkLocation("location", dir); err != nil {
-			return err
+			return p, err
 		}
-		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(purgeParallelism)
-		err := w.files.List(gctx, dir, func(file string, _ int64) error {
-			g.Go(func() error { return w.files.Delete(gctx, file) })
-			return gctx.Err()
+		var batch []string
+		flush := func() (err error) {
+			if p, err = m.Store.RenewPurge(ctx, p, now().UTC().Add(purgeLease)); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, purgeLease/2)
+			defer cancel()
+			g, ctx := errgroup.WithContext(ctx)
+			g.SetLimit(purgeParallelism)
+			for _, file := range batch {
+				g.Go(func() error { return w.files.Delete(ctx, file) })
+			}
+			batch = batch[:0]
+			return g.Wait()
+		}
+		err := w.files.List(ctx, dir, func(file string, _ int64) error {
+			if batch = append(batch, file); len(batch) < purgeBatch {
+				return nil
+			}
+			return flush()
 		})
-		if err := errors.Join(g.Wait(), err); err != nil {
-			return fmt.Errorf("purge %s: %w", dir, err)
+		if err == nil && len(batch) > 0 {
+			err = flush()
+		}
+		if err != nil {
+			return p, fmt.Errorf("purge %s: %w", dir, err)
 		}
 	}
-	return nil
+	return p, nil
 }

@@ -52,7 +52,7 @@ func (w *Warehouse) CreateNamespace(ctx context.Context, m Mutation, ns Namespac
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: "namespace.created", resource: ns.String(), namespace: ns,
+			at: at, event: "namespace.created", resource: ns.Resource(), namespace: ns,
 			replay: Replay{Status: 200, Body: body},
 		})
 	})
@@ -149,7 +149,7 @@ func (w *Warehouse) DropNamespace(ctx context.Context, m Mutation, ns Namespace)
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: "namespace.dropped", resource: ns.String(), namespace: ns,
+			at: at, event: "namespace.dropped", resource: ns.Resource(), namespace: ns,
 			replay: Replay{Status: 204},
 		})
 	}))
@@ -212,7 +212,7 @@ func (w *Warehouse) UpdateNamespaceProperties(ctx context.Context, m Mutation, n
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: "namespace.updated", resource: ns.String(), namespace: ns,
+			at: at, event: "namespace.updated", resource: ns.Resource(), namespace: ns,
 			replay: Replay{Status: 200, Body: body},
 		})
 	})

@@ -27,7 +27,7 @@ func (w *Warehouse) record(ctx context.Context, tx Tx, m Mutation, c change) err
 		return err
 	}
 	if err := tx.PutAudit(ctx, AuditRow{
-		Time: c.at, Warehouse: w.id, RequestID: m.RequestID, Principal: m.Principal,
+		Time: c.at, Warehouse: w.id, RequestID: m.RequestID, Principal: m.Principal, Actor: m.Actor,
 		Operation: m.Operation, Resource: c.resource, Detail: payload,
 	}); err != nil {
 		return err

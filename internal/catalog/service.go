@@ -15,6 +15,7 @@ import (
 // Caller is who asks, as far as records need it.
 type Caller struct {
 	Principal string // stable id; never a token
+	Actor     string // stable id of who acts for the principal, "" when nobody does
 	RequestID string
 }
 

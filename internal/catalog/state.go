@@ -40,7 +40,7 @@ func (w *Warehouse) Undrop(ctx context.Context, m Mutation, id uuid.UUID, to *Id
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: obj.Kind.String() + ".restored", resource: obj.Ident().String(), namespace: obj.Namespace, object: obj,
+			at: at, event: obj.Kind.String() + ".restored", resource: obj.Ident().Resource(), namespace: obj.Namespace, object: obj,
 			payload: map[string]any{"uuid": obj.UUID, "metadata-location": obj.MetadataLocation}, replay: Replay{Status: 204},
 		})
 	})
@@ -81,7 +81,7 @@ func (w *Warehouse) setState(ctx context.Context, m Mutation, kind Kind, id Iden
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: kind.String() + "." + event, resource: id.String(), namespace: id.Namespace, object: obj,
+			at: at, event: kind.String() + "." + event, resource: id.Resource(), namespace: id.Namespace, object: obj,
 			payload: payload, replay: Replay{Status: 204},
 		})
 	}))

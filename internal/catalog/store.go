@@ -124,7 +124,8 @@ type Store interface {
 	// makes it when it is new.
 	EnsureWarehouse(ctx context.Context, name string) (uuid.UUID, error)
 
-	// PutMetricsReports appends reports in one transaction.
+	// PutMetricsReports appends reports in one transaction, and drops those of
+	// their objects beyond the newest MaxReports.
 	PutMetricsReports(ctx context.Context, reports []MetricsReport) error
 	// MetricsReports returns the newest reports of an object first.
 	MetricsReports(ctx context.Context, warehouse, object uuid.UUID, limit int) ([]MetricsReport, error)
@@ -138,11 +139,16 @@ type Store interface {
 	// ClaimPurge takes the oldest due purge for this worker and hides it from
 	// others until lease has passed; ErrNoObject when none is due.
 	ClaimPurge(ctx context.Context, now time.Time, lease time.Duration) (Purge, error)
+	// RenewPurge makes the lease of a claimed purge last until a later time, and
+	// returns the purge with its new NotBefore. Like the two that follow it
+	// returns ErrStale, and does nothing, when another worker has claimed it since:
+	// NotBefore is no longer what this one was given.
+	RenewPurge(ctx context.Context, p Purge, until time.Time) (Purge, error)
 	// FinishPurge removes a claimed purge and the reservations of its object.
-	FinishPurge(ctx context.Context, id int64) error
+	FinishPurge(ctx context.Context, p Purge) error
 	// RetryPurge makes a claimed purge due again at notBefore and counts the
 	// attempt.
-	RetryPurge(ctx context.Context, id int64, notBefore time.Time) error
+	RetryPurge(ctx context.Context, p Purge, notBefore time.Time) error
 	// Expire deletes what has outlived its time at now, at most limit rows of
 	// each: idempotency records, metrics reports older than reportsBefore,
 	// events older than eventsBefore, and soft-deleted objects (see

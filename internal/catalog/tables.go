@@ -257,7 +257,7 @@ func (w *Warehouse) createObject(ctx context.Context, m Mutation, obj Object, do
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: obj.CreatedAt, event: obj.Kind.String() + ".created", resource: obj.Ident().String(), namespace: obj.Namespace, object: obj,
+			at: obj.CreatedAt, event: obj.Kind.String() + ".created", resource: obj.Ident().Resource(), namespace: obj.Namespace, object: obj,
 			payload: map[string]any{"uuid": obj.UUID, "metadata-location": file},
 			replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: file, MetadataDigest: digest},
 		})
@@ -368,7 +368,7 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: "table.registered", resource: id.String(), namespace: ns, object: obj,
+			at: at, event: "table.registered", resource: id.Resource(), namespace: ns, object: obj,
 			payload: map[string]any{"uuid": obj.UUID, "metadata-location": metadataLocation, "overwrite": overwrite},
 			replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: metadataLocation, MetadataDigest: obj.MetadataDigest},
 		})
@@ -449,7 +449,7 @@ func (w *Warehouse) UnregisterTable(ctx context.Context, m Mutation, id Ident) (
 				return ErrStale // the answer must hold the last commit
 			}
 			return w.record(ctx, tx, m, change{
-				at: at, event: "table.unregistered", resource: id.String(), namespace: id.Namespace, object: gone,
+				at: at, event: "table.unregistered", resource: id.Resource(), namespace: id.Namespace, object: gone,
 				payload: map[string]any{"uuid": gone.UUID, "metadata-location": gone.MetadataLocation},
 				replay:  Replay{Status: 200, Object: gone.ID, MetadataLocation: gone.MetadataLocation, MetadataDigest: gone.MetadataDigest},
 			})
@@ -475,44 +475,60 @@ func (w *Warehouse) UnregisterTable(ctx context.Context, m Mutation, id Ident) (
 // A table with gc.enabled=false shares files with others: purging it is
 // refused, as engines refuse it.
 func (w *Warehouse) DropTable(ctx context.Context, m Mutation, id Ident, purge bool) error {
-	if purge {
+	if !purge {
+		return w.dropObject(ctx, m, id, KindTable, nil)
+	}
+	for {
 		obj, err := w.lookup(ctx, id, KindTable)
 		if err != nil {
 			return err
 		}
 		doc, err := w.TableMetadata(ctx, obj)
-		if err != nil && ReasonOf(err) != NotFound {
+		if err != nil {
+			if ReasonOf(err) == Unavailable {
+				return err
+			}
+			return &Error{Reason: BadRequest, Cause: err, Message: fmt.Sprintf(
+				"Cannot purge table %s: its metadata cannot be read, so what may be deleted is not known; drop it without purge (%s)", id, err.Error())}
+		}
+		if v, _ := doc.Property("gc.enabled"); strings.EqualFold(v, "false") {
+			return Errorf(BadRequest, "Cannot purge table %s: gc.enabled is false, so its files may belong to other tables; drop it without purge", id)
+		}
+		if err := w.dropObject(ctx, m, id, KindTable, &obj); !errors.Is(err, ErrStale) {
 			return err
 		}
-		if err == nil {
-			if v, _ := doc.Property("gc.enabled"); strings.EqualFold(v, "false") {
-				return Errorf(BadRequest, "Cannot purge table %s: gc.enabled is false, so its files may belong to other tables; drop it without purge", id)
-			}
-		}
 	}
-	return w.dropObject(ctx, m, id, KindTable, purge)
 }
 
-func (w *Warehouse) dropObject(ctx context.Context, m Mutation, id Ident, kind Kind, purge bool) error {
+// dropObject drops an object. With purge its files go, too, if the object is
+// still at that version; ErrStale otherwise.
+func (w *Warehouse) dropObject(ctx context.Context, m Mutation, id Ident, kind Kind, purge *Object) error {
 	at := w.stamp()
 	var expires time.Time
 	if w.opts.SoftDelete > 0 {
 		expires = at.Add(w.opts.SoftDelete)
 	}
-	return storeError(w.store.Update(ctx, func(tx Tx) error {
-		gone, err := w.drop(ctx, tx, id, kind, at, expires, purge)
+	err := w.store.Update(ctx, func(tx Tx) error {
+		gone, err := w.drop(ctx, tx, id, kind, at, expires, purge != nil)
 		if err != nil {
 			return err
 		}
-		payload := map[string]any{"uuid": gone.UUID, "metadata-location": gone.MetadataLocation, "purge": purge}
+		if purge != nil && (gone.ID != purge.ID || gone.file() != purge.file()) {
+			return ErrStale // what was checked is not what would be deleted
+		}
+		payload := map[string]any{"uuid": gone.UUID, "metadata-location": gone.MetadataLocation, "purge": purge != nil}
 		if !expires.IsZero() {
 			payload["restorable-until"] = expires
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: kind.String() + ".dropped", resource: id.String(), namespace: id.Namespace, object: gone,
+			at: at, event: kind.String() + ".dropped", resource: id.Resource(), namespace: id.Namespace, object: gone,
 			payload: payload, replay: Replay{Status: 204},
 		})
-	}))
+	})
+	if errors.Is(err, ErrStale) {
+		return err
+	}
+	return storeError(err)
 }
 
 // drop is Tx.DropObject with this package's errors.
@@ -551,7 +567,7 @@ func (w *Warehouse) rename(ctx context.Context, m Mutation, from, to Ident, kind
 			return err
 		}
 		return w.record(ctx, tx, m, change{
-			at: at, event: kind.String() + ".renamed", resource: from.String(), namespace: to.Namespace, object: obj,
+			at: at, event: kind.String() + ".renamed", resource: from.Resource(), namespace: to.Namespace, object: obj,
 			payload: map[string]any{"uuid": obj.UUID, "from": from, "to": to}, replay: Replay{Status: 204},
 		})
 	}))

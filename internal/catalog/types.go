@@ -46,6 +46,29 @@ func (n Namespace) Parent() Namespace {
 // String writes the levels joined by dots, as messages show them.
 func (n Namespace) String() string { return strings.Join(n, ".") }
 
+// Resource writes the levels joined by dots, as records name them: a level
+// that could be taken for several, or for a quoted one, is a JSON string.
+func (n Namespace) Resource() string { return resource(n) }
+
+// Resource writes the identifier as [Namespace.Resource] does.
+func (id Ident) Resource() string { return resource(append(slices.Clone(id.Namespace), id.Name)) }
+
+func resource(levels []string) string {
+	var b strings.Builder
+	for i, level := range levels {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		if level == "" || strings.ContainsAny(level, `."`) {
+			quoted, _ := json.Marshal(level) // a string always can be
+			b.Write(quoted)
+		} else {
+			b.WriteString(level)
+		}
+	}
+	return b.String()
+}
+
 // Equal reports whether both have the same levels.
 func (n Namespace) Equal(o Namespace) bool { return slices.Equal(n, o) }
 
@@ -179,8 +202,9 @@ type AuditRow struct {
 	Warehouse uuid.UUID
 	RequestID string
 	Principal string
+	Actor     string // who acted for the principal; "" when nobody did
 	Operation string // the operationId of the protocol: "updateTable", …
-	Resource  string // Ident.String or Namespace.String
+	Resource  string // Ident.Resource or Namespace.Resource
 	Detail    json.RawMessage
 }
 
@@ -213,6 +237,10 @@ type Purge struct {
 	NotBefore        time.Time
 	CreatedAt        time.Time
 }
+
+// MaxReports is how many metrics reports of an object are kept, the newest:
+// whoever may read a table may send them.
+const MaxReports = 256
 
 // MetricsReport is a scan or commit report that a client sent.
 type MetricsReport struct {

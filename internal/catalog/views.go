@@ -108,7 +108,7 @@ func (w *Warehouse) insertView(ctx context.Context, m Mutation, obj Object, raw 
 // viewChange is what is recorded of a new version of a view.
 func viewChange(obj Object, event string) change {
 	return change{
-		at: obj.UpdatedAt, event: event, resource: obj.Ident().String(), namespace: obj.Namespace, object: obj,
+		at: obj.UpdatedAt, event: event, resource: obj.Ident().Resource(), namespace: obj.Namespace, object: obj,
 		payload: map[string]any{"uuid": obj.UUID, "metadata-location": obj.MetadataLocation},
 		replay:  Replay{Status: 200, Object: obj.ID, MetadataLocation: obj.MetadataLocation, MetadataDigest: obj.MetadataDigest},
 	}
@@ -229,7 +229,7 @@ func (w *Warehouse) tryReplaceView(ctx context.Context, m Mutation, id Ident, re
 
 // DropView removes a view.
 func (w *Warehouse) DropView(ctx context.Context, m Mutation, id Ident) error {
-	return w.dropObject(ctx, m, id, KindView, false)
+	return w.dropObject(ctx, m, id, KindView, nil)
 }
 
 // RenameView gives a view a new name, possibly in another namespace.

@@ -18,8 +18,10 @@ import (
 )
 
 // files is local files below one or more roots. Each root is an os.Root, so
-// that no path and no symbolic link leads out of it. A link that stays below
-// its root is followed: whoever may make one has the files anyway.
+// that no path and no symbolic link leads out of it. Nor is anything written,
+// listed or deleted through a link that stays below its root: two locations
+// would then be one place, and a purge of the one delete the files of the
+// other. Links that are put there while this looks are not guarded against.
 type files struct {
 	roots    []fileRoot
 	dirMode  fs.FileMode
@@ -274,7 +276,11 @@ func (f *files) makeDir(root *os.Root, dir string) error {
 	if err := f.makeDir(root, parent); err != nil {
 		return err
 	}
-	if err := root.Mkdir(dir, f.dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := root.Mkdir(dir, f.dirMode); errors.Is(err, fs.ErrExist) {
+		if err := refuseLink(root, dir); err != nil {
+			return err
+		}
+	} else if err != nil {
 		return err
 	}
 	if err := syncDir(root, parent); err != nil {
@@ -287,6 +293,25 @@ func (f *files) makeDir(root *os.Root, dir string) error {
 	}
 	f.dirs[key] = true
 	return nil
+}
+
+// refuseLinks refuses a directory that lies behind a symbolic link.
+func refuseLinks(root *os.Root, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := refuseLinks(root, path.Dir(dir)); err != nil {
+		return err
+	}
+	return refuseLink(root, dir)
+}
+
+func refuseLink(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%w: %s is a symbolic link", ErrOutside, name)
+	}
+	return nil // absent or unreadable: whatever comes next says so
 }
 
 func (f *files) makeDirectory(l Location) error {
@@ -325,6 +350,9 @@ func (f *files) missing(l Location) bool {
 func (f *files) delete(_ context.Context, l Location) error {
 	root, name, err := f.at(l)
 	if err != nil {
+		return err
+	}
+	if err := refuseLinks(root.root, path.Dir(name)); err != nil {
 		return err
 	}
 	if err := ignoreAbsent(root.error(root.root.Remove(name))); err != nil {
@@ -366,6 +394,9 @@ func (f *files) list(ctx context.Context, dir Location, fn func(path string, siz
 		return err
 	}
 	base := dir.Path[:len(dir.Path)-len(name)]
+	if err := refuseLinks(root.root, path.Dir(name)); err != nil {
+		return err
+	}
 	switch info, err := root.root.Lstat(name); {
 	case err == nil && info.IsDir():
 	case err == nil, errors.Is(root.error(err), ErrNotFound):

@@ -377,3 +377,32 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestLinksBelowTheRoot is about one place with two locations: a purge of the
+// one must not delete what lies at the other.
+func TestLinksBelowTheRoot(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b, dir := openTemp(t, File{}, Options{})
+	root := "file://" + dir
+	if err := b.WriteNew(ctx, root+"/a/data/precious", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("a", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"write":          b.WriteNew(ctx, root+"/link/new", []byte("x")),
+		"write deeper":   b.WriteNew(ctx, root+"/link/data/new", []byte("x")),
+		"make directory": b.MakeDirectory(root + "/link/metadata"),
+		"delete":         b.Delete(ctx, root+"/link/data/precious"),
+		"list":           b.List(ctx, root+"/link/data", func(string, int64) error { return nil }),
+	} {
+		if !errors.Is(err, ErrOutside) {
+			t.Errorf("%s through a link: %v", what, err)
+		}
+	}
+	if got := listed(t, b, root+"/a"); len(got) != 1 {
+		t.Errorf("the directory behind the link holds %v", got)
+	}
+}

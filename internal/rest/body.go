@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -23,6 +24,21 @@ import (
 // maxDepth bounds how deeply a request's JSON may nest.
 const maxDepth = 500
 
+// maxOuter bounds the entries of the lists and maps in a request, and maxValues
+// what it holds in all: a decoded value can take a hundred times the bytes that
+// it has in the text. A commit of 50,000 updates stays below.
+const (
+	maxOuter  = 100_000
+	maxValues = 1_000_000
+)
+
+// freeBytes is how much of a body is held without asking; the rest counts
+// against what all requests together may hold, bodiesAtOnce of the longest.
+const (
+	freeBytes    = 1 << 20
+	bodiesAtOnce = 4
+)
+
 // believedLength bounds what is allocated on the strength of Content-Length
 // alone.
 const believedLength = 256 << 10
@@ -33,7 +49,7 @@ func (c *call) readBody() error {
 	if c.r.Method == http.MethodGet || c.r.Method == http.MethodHead || c.r.Body == nil || c.r.Body == http.NoBody {
 		return nil
 	}
-	limit := c.h.cfg.MaxBodyBytes
+	limit := min(c.h.cfg.MaxBodyBytes, c.route.maxBody())
 	if c.r.ContentLength > limit {
 		return tooLarge(limit)
 	}
@@ -54,7 +70,7 @@ func (c *call) readBody() error {
 		// No more than this is believed before it has arrived.
 		buf.Grow(int(min(c.r.ContentLength, believedLength)) + bytes.MinRead)
 	}
-	n, err := buf.ReadFrom(io.LimitReader(body, limit+1))
+	n, err := buf.ReadFrom(&accountant{c, io.LimitReader(body, limit+1), 0})
 	if err != nil {
 		return bodyError(err, limit, "the body could not be read to its end")
 	}
@@ -65,10 +81,42 @@ func (c *call) readBody() error {
 	return nil
 }
 
+// accountant counts what is read of a body against what all may hold.
+type accountant struct {
+	c    *call
+	from io.Reader
+	read int64
+}
+
+var errCrowded = errors.New("too many large requests at once")
+
+// Read implements io.Reader.
+func (a *accountant) Read(p []byte) (int, error) {
+	n, err := a.from.Read(p)
+	a.read += int64(n)
+	if due := a.read - freeBytes - a.c.held; due > 0 {
+		if !a.c.h.bodies.TryAcquire(due) {
+			return 0, errCrowded
+		}
+		a.c.held += due
+	}
+	return n, err
+}
+
+// release gives back what the body held.
+func (c *call) release() {
+	if c.held > 0 {
+		c.h.bodies.Release(c.held)
+	}
+}
+
 func bodyError(err error, limit int64, what string) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
 		return tooLarge(limit)
+	}
+	if errors.Is(err, errCrowded) {
+		return &catalog.Error{Reason: catalog.Unavailable, Message: "Too many large requests at once; nothing was changed", RetryAfter: 2 * time.Second}
 	}
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
@@ -96,15 +144,27 @@ func (c *call) decode(v any) error {
 	case string(body) == "null": // which decodes into anything
 		return catalog.Errorf(catalog.BadRequest, "body: expected an object, found null")
 	}
-	if nesting(c.body) > maxDepth {
+	switch s := shapeOf(c.body); {
+	case s.depth > maxDepth:
 		return catalog.Errorf(catalog.BadRequest, "Malformed request: nested deeper than %d levels", maxDepth)
+	case s.outer > maxOuter || s.values > maxValues:
+		return catalog.Errorf(catalog.BadRequest, "Malformed request: more than %d entries in a list, or %d values in all", maxOuter, maxValues)
 	}
 	return decodeJSON(c.body, v)
 }
 
-// nesting returns how deeply a JSON text nests, without decoding it.
-func nesting(raw []byte) int {
-	deepest, now := 0, 0
+// shape is what a JSON text is made of, told without decoding it.
+type shape struct {
+	depth int // how deeply it nests
+	// outer counts the separators in the text's outermost object and in what
+	// lies directly in it, values those of the whole text. Each stands for a
+	// value beside the first of its object or array.
+	outer, values int
+}
+
+func shapeOf(raw []byte) shape {
+	var s shape
+	now := 0
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
@@ -115,12 +175,17 @@ func nesting(raw []byte) int {
 			}
 		case '{', '[':
 			now++
-			deepest = max(deepest, now)
+			s.depth = max(s.depth, now)
 		case '}', ']':
 			now--
+		case ',':
+			s.values++
+			if now <= 2 {
+				s.outer++
+			}
 		}
 	}
-	return deepest
+	return s
 }
 
 func decodeJSON(raw []byte, v any) error {

@@ -117,9 +117,9 @@ func (c *call) fail(err error) {
 	}
 	e := c.toWire(err)
 	if e.status >= 500 {
-		c.h.log.ErrorContext(c.ctx, "request failed", "operation", c.route.operation, "status", e.status, "principal", c.principal.ID, "resource", c.resource, "error", err)
+		c.h.log.ErrorContext(c.ctx, "request failed", "operation", c.route.operation, "status", e.status, c.who(), "resource", c.resource, "error", err)
 	} else {
-		c.h.log.InfoContext(c.ctx, "request refused", "operation", c.route.operation, "status", e.status, "principal", c.principal.ID, "resource", c.resource, "error", err)
+		c.h.log.InfoContext(c.ctx, "request refused", "operation", c.route.operation, "status", e.status, c.who(), "resource", c.resource, "error", err)
 	}
 	body := errorBody(e)
 	h := c.w.Header()

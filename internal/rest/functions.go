@@ -6,6 +6,8 @@ package rest
 import (
 	"net/http"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/sluice-data/sluice/internal/catalog"
 )
 
@@ -51,6 +53,9 @@ func (c *call) loadFunction() error {
 	return c.send(http.StatusOK, append(body, '}'))
 }
 
+// maxReport bounds a metrics report in bytes: real ones take some thousand.
+const maxReport = 256 << 10
+
 // reportMetrics stores a scan or commit report.
 func (c *call) reportMetrics() error {
 	id, err := c.ident()
@@ -61,7 +66,7 @@ func (c *call) reportMetrics() error {
 		Type       *string           `json:"report-type"`
 		TableName  *string           `json:"table-name"`
 		SnapshotID *int64            `json:"snapshot-id"`
-		Metrics    *map[string]any   `json:"metrics"`
+		Metrics    jsontext.Value    `json:"metrics"`
 		Metadata   map[string]string `json:"metadata"`
 	}
 	if err := c.decode(&req); err != nil {
@@ -76,8 +81,10 @@ func (c *call) reportMetrics() error {
 		return missing("table-name")
 	case req.SnapshotID == nil:
 		return missing("snapshot-id")
-	case req.Metrics == nil:
+	case req.Metrics == nil || req.Metrics.Kind() == 'n':
 		return missing("metrics")
+	case req.Metrics.Kind() != '{':
+		return catalog.Errorf(catalog.BadRequest, "metrics: expected an object, found %s", kindName(req.Metrics.Kind()))
 	}
 	if err := c.warehouse.ReportMetrics(c.ctx, c.mutation.Caller, id, *req.Type, c.body); err != nil {
 		return err

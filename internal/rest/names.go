@@ -48,7 +48,7 @@ func (c *call) namespace() (catalog.Namespace, error) {
 	if err != nil {
 		return nil, catalog.Errorf(catalog.BadRequest, "namespace: %s", err.Error())
 	}
-	c.resource = ns.String()
+	c.resource = ns.Resource()
 	return ns, nil
 }
 
@@ -86,7 +86,7 @@ func (c *call) ident() (catalog.Ident, error) {
 		return catalog.Ident{}, catalog.Errorf(catalog.BadRequest, "name: %s", err.Error())
 	}
 	id := catalog.Ident{Namespace: ns, Name: name}
-	c.resource = id.String()
+	c.resource = id.Resource()
 	return id, nil
 }
 

@@ -27,7 +27,7 @@ func (c *call) listNamespaces() error {
 			return err
 		}
 	}
-	c.resource = under.String()
+	c.resource = under.Resource()
 	p, err := page(q, c.listing(under))
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (c *call) createNamespace() error {
 	if err != nil {
 		return err
 	}
-	c.resource = ns.String()
+	c.resource = ns.Resource()
 	rec, err := c.warehouse.CreateNamespace(c.ctx, c.mutation, ns, properties)
 	if err != nil {
 		return err

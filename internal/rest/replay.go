@@ -177,6 +177,6 @@ func (c *call) subject() (catalog.Ident, error) {
 		return catalog.Ident{}, err
 	}
 	id := catalog.Ident{Namespace: ns, Name: req.Name}
-	c.resource = id.String()
+	c.resource = id.Resource()
 	return id, nil
 }

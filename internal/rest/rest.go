@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 	"github.com/sluice-data/sluice/internal/identity"
@@ -110,6 +112,7 @@ type Handler struct {
 	warehouses map[string]*served
 	names      []string
 	compressor *compressor
+	bodies     *semaphore.Weighted // bytes of large bodies
 	log        *slog.Logger
 }
 
@@ -154,6 +157,7 @@ func New(cfg Config) (*Handler, error) {
 		h.names = append(h.names, w.Name())
 	}
 	h.compressor = newCompressor(cfg.CompressedCacheBytes)
+	h.bodies = semaphore.NewWeighted(bodiesAtOnce * cfg.MaxBodyBytes)
 	h.root = h.buildRoutes()
 	h.endpoints = endpoints()
 	return h, nil
@@ -172,6 +176,7 @@ type call struct {
 	warehouse *served
 	resource  string
 	body      []byte
+	held      int64 // bytes of the body that count against Handler.bodies
 	mutation  catalog.Mutation
 	status    int // of the answer, once sent
 }
@@ -185,6 +190,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.route, c.params, routeErr = h.match(r)
 	defer c.observe()()
 	defer c.recover()
+	defer c.release()
 	if err := c.serve(routeErr); err != nil {
 		c.fail(err)
 	}
@@ -207,7 +213,7 @@ func (c *call) observe() (end func()) {
 		telemetry.EndRequest(span, c.status)
 		if c.h.log.Enabled(c.ctx, slog.LevelDebug) {
 			c.h.log.DebugContext(c.ctx, "request", "operation", c.route.operation, "method", c.r.Method, "status", c.status,
-				"principal", c.principal.ID, "took", took)
+				c.who(), "took", took)
 		}
 	}
 }
@@ -281,8 +287,18 @@ func (c *call) enterWarehouse() error {
 		c.nameResource()
 		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
 	}
-	c.mutation = catalog.Mutation{Caller: catalog.Caller{Principal: c.principal.ID, RequestID: c.requestID}, Operation: c.route.operation}
+	c.mutation = catalog.Mutation{Caller: catalog.Caller{Principal: c.principal.ID, Actor: c.principal.Actor, RequestID: c.requestID}, Operation: c.route.operation}
 	return nil
+}
+
+// who names the principal in a log line and, when there is one, who acts for
+// it: a group without a name, whose attributes stand in the line itself.
+func (c *call) who() slog.Attr {
+	attrs := []any{slog.String("principal", c.principal.ID)}
+	if c.principal.Actor != "" {
+		attrs = append(attrs, slog.String("actor", c.principal.Actor))
+	}
+	return slog.Group("", attrs...)
 }
 
 // nameResource notes what the path is about, for the record of a refusal that

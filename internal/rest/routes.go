@@ -5,6 +5,7 @@ package rest
 
 import (
 	"maps"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -21,12 +22,21 @@ type route struct {
 	pattern   string // as the OpenAPI file writes it
 	operation string // its operationId
 	serve     func(*call) error
-	warehouse bool // has a prefix
-	mutation  bool // takes an Idempotency-Key
-	write     bool // needs write access
-	hidden    bool // served but not advertised: it has nothing to offer yet
+	warehouse bool  // has a prefix
+	mutation  bool  // takes an Idempotency-Key
+	write     bool  // needs write access
+	hidden    bool  // served but not advertised: it has nothing to offer yet
+	body      int64 // bounds a body in bytes, where less than the limit of all will do; 0: that limit
 	handler   http.Handler
 	metrics   *telemetry.Route
+}
+
+// maxBody is the bound of a route's own.
+func (r *route) maxBody() int64 {
+	if r.body > 0 {
+		return r.body
+	}
+	return math.MaxInt64
 }
 
 // params are the raw path segments that a pattern names.
@@ -50,6 +60,8 @@ func operations() []*route {
 	)
 	sign := read(http.MethodPost, table+"/sign", "signRequest", (*call).signRequest)
 	sign.hidden = true
+	report := read(http.MethodPost, table+"/metrics", "reportMetrics", (*call).reportMetrics)
+	report.body = maxReport
 	return []*route{
 		read(http.MethodGet, "/v1/config", "getConfig", (*call).getConfig),
 		read(http.MethodGet, namespaces, "listNamespaces", (*call).listNamespaces),
@@ -71,7 +83,7 @@ func operations() []*route {
 		read(http.MethodGet, table+"/credentials", "loadCredentials", (*call).loadCredentials),
 		sign,
 		change(http.MethodPost, "/v1/{prefix}/tables/rename", "renameTable", (*call).renameTable),
-		read(http.MethodPost, table+"/metrics", "reportMetrics", (*call).reportMetrics),
+		report,
 		change(http.MethodPost, "/v1/{prefix}/transactions/commit", "commitTransaction", (*call).commitTransaction),
 		read(http.MethodGet, namespace+"/views", "listViews", (*call).listViews),
 		change(http.MethodPost, namespace+"/views", "createView", (*call).createView),

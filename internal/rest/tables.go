@@ -83,7 +83,7 @@ func (c *call) createTable() error {
 	if t.Properties, err = stringMap(req.Properties, "properties"); err != nil {
 		return err
 	}
-	c.resource = catalog.Ident{Namespace: ns, Name: t.Name}.String()
+	c.resource = catalog.Ident{Namespace: ns, Name: t.Name}.Resource()
 	table, err := c.warehouse.CreateTable(c.ctx, c.mutation, ns, t)
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (c *call) decodeRegister(ns catalog.Namespace) (name, location string, over
 	case req.Location == nil || *req.Location == "":
 		return "", "", false, missing("metadata-location")
 	}
-	c.resource = catalog.Ident{Namespace: ns, Name: *req.Name}.String()
+	c.resource = catalog.Ident{Namespace: ns, Name: *req.Name}.Resource()
 	return *req.Name, *req.Location, req.Overwrite, nil
 }
 
@@ -364,7 +364,7 @@ func (c *call) rename(do func(context.Context, catalog.Mutation, catalog.Ident, 
 	if err != nil {
 		return err
 	}
-	c.resource = from.String()
+	c.resource = from.Resource()
 	if err := do(c.ctx, c.mutation, from, to); err != nil {
 		return err
 	}

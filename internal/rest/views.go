@@ -45,7 +45,7 @@ func (c *call) createView() error {
 	if v.Properties, err = stringMap(req.Properties, "properties"); err != nil {
 		return err
 	}
-	c.resource = catalog.Ident{Namespace: ns, Name: v.Name}.String()
+	c.resource = catalog.Ident{Namespace: ns, Name: v.Name}.Resource()
 	view, err := c.warehouse.CreateView(c.ctx, c.mutation, ns, v)
 	if err != nil {
 		return err

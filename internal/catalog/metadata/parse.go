@@ -273,6 +273,7 @@ type snapshot struct {
 	id, sequence, timestamp int64
 	hasSequence             bool
 	hasParent               bool
+	parent                  int64
 	manifestList            string
 	manifests               []string // version 1 without a manifest list
 	firstRow, addedRows     *int64
@@ -319,8 +320,7 @@ func readSnapshot(c *cursor, texts bool) snapshot {
 		case "parent-snapshot-id":
 			c.once(&seen, 3)
 			if !c.null() {
-				c.int64()
-				s.hasParent = true
+				s.parent, s.hasParent = c.int64(), true
 			}
 		case "manifest-list":
 			c.once(&seen, 4)

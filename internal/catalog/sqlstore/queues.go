@@ -35,6 +35,11 @@ func (s *Store) PutMetricsReports(ctx context.Context, reports []catalog.Metrics
 				r.Warehouse, r.Object, millis(r.Time), r.Principal, r.Type, string(r.Report)); err != nil {
 				return fmt.Errorf("store metrics report: %w", err)
 			}
+			if _, err := c.Exec(ctx, `DELETE FROM metrics_reports WHERE warehouse = $1 AND object = $2 AND id <=
+				(SELECT id FROM metrics_reports WHERE warehouse = $1 AND object = $2 ORDER BY id DESC LIMIT 1 OFFSET $3)`,
+				r.Warehouse, r.Object, catalog.MaxReports); err != nil {
+				return fmt.Errorf("drop old metrics reports: %w", err)
+			}
 		}
 		return nil
 	})
@@ -119,7 +124,7 @@ func numberEvents(ctx context.Context, c Conn) error {
 
 // Audit implements catalog.Store.
 func (s *Store) Audit(ctx context.Context, warehouse uuid.UUID, n int) ([]catalog.AuditRow, error) {
-	rows, err := s.c.Query(ctx, `SELECT at, request_id, principal, operation, resource, detail FROM audit WHERE warehouse = $1 ORDER BY id DESC LIMIT $2`, warehouse, limit(n))
+	rows, err := s.c.Query(ctx, `SELECT at, request_id, principal, actor, operation, resource, detail FROM audit WHERE warehouse = $1 ORDER BY id DESC LIMIT $2`, warehouse, limit(n))
 	if err != nil {
 		return nil, fmt.Errorf("read audit rows: %w", err)
 	}
@@ -129,7 +134,7 @@ func (s *Store) Audit(ctx context.Context, warehouse uuid.UUID, n int) ([]catalo
 		row := catalog.AuditRow{Warehouse: warehouse}
 		var at int64
 		var detail string
-		if err := rows.Scan(&at, &row.RequestID, &row.Principal, &row.Operation, &row.Resource, &detail); err != nil {
+		if err := rows.Scan(&at, &row.RequestID, &row.Principal, &row.Actor, &row.Operation, &row.Resource, &detail); err != nil {
 			return nil, fmt.Errorf("read audit rows: %w", err)
 		}
 		row.Time, row.Detail = fromMillis(at), json.RawMessage(detail)
@@ -163,22 +168,42 @@ func (s *Store) ClaimPurge(ctx context.Context, now time.Time, lease time.Durati
 	return p, nil
 }
 
+// RenewPurge implements catalog.Store.
+func (s *Store) RenewPurge(ctx context.Context, p catalog.Purge, until time.Time) (catalog.Purge, error) {
+	err := s.ofPurge(ctx, "renew purge", `UPDATE purges SET not_before = $3 WHERE id = $1 AND not_before = $2`, p.ID, millis(p.NotBefore), millis(until))
+	p.NotBefore = fromMillis(millis(until))
+	return p, err
+}
+
 // FinishPurge implements catalog.Store.
-func (s *Store) FinishPurge(ctx context.Context, id int64) error {
+func (s *Store) FinishPurge(ctx context.Context, p catalog.Purge) error {
 	return s.engine.Transact(ctx, func(c Conn) error {
-		if _, err := c.Exec(ctx, `DELETE FROM locations WHERE object = (SELECT object FROM purges WHERE id = $1)`, id); err != nil {
-			return fmt.Errorf("release locations: %w", err)
+		n, err := c.Exec(ctx, `DELETE FROM purges WHERE id = $1 AND not_before = $2`, p.ID, millis(p.NotBefore))
+		if err == nil && n == 0 {
+			return catalog.ErrStale
 		}
-		_, err := c.Exec(ctx, `DELETE FROM purges WHERE id = $1`, id)
-		return wrap("finish purge", err)
+		if err != nil {
+			return fmt.Errorf("finish purge: %w", err)
+		}
+		_, err = c.Exec(ctx, `DELETE FROM locations WHERE object = $1`, p.Object)
+		return wrap("release locations", err)
 	})
 }
 
 // RetryPurge implements catalog.Store.
-func (s *Store) RetryPurge(ctx context.Context, id int64, notBefore time.Time) error {
+func (s *Store) RetryPurge(ctx context.Context, p catalog.Purge, notBefore time.Time) error {
+	return s.ofPurge(ctx, "put purge back", `UPDATE purges SET not_before = $3, attempts = attempts + 1 WHERE id = $1 AND not_before = $2`,
+		p.ID, millis(p.NotBefore), millis(notBefore))
+}
+
+// ofPurge changes a purge that is still this worker's.
+func (s *Store) ofPurge(ctx context.Context, doing, query string, args ...any) error {
 	return s.engine.Transact(ctx, func(c Conn) error {
-		_, err := c.Exec(ctx, `UPDATE purges SET not_before = $2, attempts = attempts + 1 WHERE id = $1`, id, millis(notBefore))
-		return wrap("put purge back", err)
+		n, err := c.Exec(ctx, query, args...)
+		if err == nil && n == 0 {
+			return catalog.ErrStale
+		}
+		return wrap(doing, err)
 	})
 }
 

@@ -320,7 +320,7 @@ func (t *tx) PutEvent(ctx context.Context, e catalog.Event) (err error) {
 
 func (t *tx) PutAudit(ctx context.Context, row catalog.AuditRow) (err error) {
 	defer t.note(&err)
-	_, err = t.c.Exec(ctx, `INSERT INTO audit (warehouse, at, request_id, principal, operation, resource, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		row.Warehouse, millis(row.Time), row.RequestID, row.Principal, row.Operation, row.Resource, string(row.Detail))
+	_, err = t.c.Exec(ctx, `INSERT INTO audit (warehouse, at, request_id, principal, actor, operation, resource, detail) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		row.Warehouse, millis(row.Time), row.RequestID, row.Principal, row.Actor, row.Operation, row.Resource, string(row.Detail))
 	return wrap("put audit row", err)
 }

@@ -52,7 +52,7 @@ var dropChecks = []check{
 		equal(f, "metadata location", p.MetadataLocation, o.MetadataLocation)
 		equal(f, "attempts", p.Attempts, 0)
 		equal(f, "created", p.CreatedAt, after(time.Second))
-		f.ok(f.store.FinishPurge(f.ctx, p.ID))
+		f.ok(f.store.FinishPurge(f.ctx, p))
 		equal(f, "location is free", f.reservable("s3://x/data"), true)
 		_, err = f.store.ClaimPurge(f.ctx, after(time.Hour), time.Minute)
 		f.is(err, catalog.ErrNoObject)

@@ -72,6 +72,10 @@ func EveryQuery(t *testing.T, store catalog.Store) {
 	f.ok(err)
 	p, err := f.store.ClaimPurge(f.ctx, after(2*time.Hour), time.Hour)
 	f.ok(err)
-	f.ok(f.store.RetryPurge(f.ctx, p.ID, start))
-	f.ok(f.store.FinishPurge(f.ctx, p.ID))
+	p, err = f.store.RenewPurge(f.ctx, p, after(4*time.Hour))
+	f.ok(err)
+	f.ok(f.store.RetryPurge(f.ctx, p, start))
+	p, err = f.store.ClaimPurge(f.ctx, after(2*time.Hour), time.Hour)
+	f.ok(err)
+	f.ok(f.store.FinishPurge(f.ctx, p))
 }

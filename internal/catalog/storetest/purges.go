@@ -49,18 +49,38 @@ var purgeChecks = []check{
 		f.queued(1)
 		p, err := f.store.ClaimPurge(f.ctx, after(time.Hour), time.Minute)
 		f.ok(err)
-		f.ok(f.store.RetryPurge(f.ctx, p.ID, after(2*time.Hour)))
+		f.ok(f.store.RetryPurge(f.ctx, p, after(2*time.Hour)))
 		equal(f, "location is free", f.reservable(p.Locations[0]), false)
 		_, err = f.store.ClaimPurge(f.ctx, after(2*time.Hour-time.Millisecond), time.Minute)
 		f.is(err, catalog.ErrNoObject)
 		p, err = f.store.ClaimPurge(f.ctx, after(2*time.Hour), time.Minute)
 		f.ok(err)
 		equal(f, "attempts", p.Attempts, 1)
-		f.ok(f.store.FinishPurge(f.ctx, p.ID))
-		f.ok(f.store.FinishPurge(f.ctx, p.ID)) // again does no harm
+		f.ok(f.store.FinishPurge(f.ctx, p))
+		f.is(f.store.FinishPurge(f.ctx, p), catalog.ErrStale) // again does no harm
 		equal(f, "location is free", f.reservable(p.Locations[0]), true)
 		_, err = f.store.ClaimPurge(f.ctx, after(100*time.Hour), time.Minute)
 		f.is(err, catalog.ErrNoObject)
+	}},
+	{"a worker whose lease was taken over does nothing more", func(f *fixture) {
+		f.namespaces("a", "probe")
+		f.queued(1)
+		late, err := f.store.ClaimPurge(f.ctx, after(time.Hour), time.Minute)
+		f.ok(err)
+		late, err = f.store.RenewPurge(f.ctx, late, after(2*time.Hour))
+		f.ok(err)
+		equal(f, "lease", late.NotBefore, after(2*time.Hour))
+		_, err = f.store.ClaimPurge(f.ctx, after(time.Hour+time.Minute), time.Minute) // it was renewed
+		f.is(err, catalog.ErrNoObject)
+		p, err := f.store.ClaimPurge(f.ctx, after(3*time.Hour), time.Minute)
+		f.ok(err)
+		_, err = f.store.RenewPurge(f.ctx, late, after(9*time.Hour))
+		f.is(err, catalog.ErrStale)
+		f.is(f.store.RetryPurge(f.ctx, late, start), catalog.ErrStale)
+		f.is(f.store.FinishPurge(f.ctx, late), catalog.ErrStale)
+		equal(f, "location is free", f.reservable(p.Locations[0]), false)
+		f.ok(f.store.FinishPurge(f.ctx, p))
+		equal(f, "location is free", f.reservable(p.Locations[0]), true)
 	}},
 	{"several workers share the purges", func(f *fixture) {
 		f.namespaces("a")
@@ -80,7 +100,7 @@ var purgeChecks = []check{
 				mu.Lock()
 				claimed[p.Object]++
 				mu.Unlock()
-				if err := f.store.FinishPurge(f.ctx, p.ID); err != nil {
+				if err := f.store.FinishPurge(f.ctx, p); err != nil {
 					return err
 				}
 			}

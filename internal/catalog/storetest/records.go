@@ -253,7 +253,7 @@ var recordChecks = []check{
 		f.do(func(tx catalog.Tx) error {
 			for i := range 4 {
 				row := catalog.AuditRow{
-					Time: after(time.Duration(i)), Warehouse: f.wh, RequestID: fmt.Sprint("r", i), Principal: "p", Operation: "updateTable",
+					Time: after(time.Duration(i)), Warehouse: f.wh, RequestID: fmt.Sprint("r", i), Principal: "p", Actor: "agent", Operation: "updateTable",
 					Resource: "a.t", Detail: json.RawMessage(`{"i":1}`),
 				}
 				if err := tx.PutAudit(f.ctx, row); err != nil {
@@ -276,6 +276,7 @@ var recordChecks = []check{
 			equal(f, "time", row.Time, start)
 			equal(f, "warehouse", row.Warehouse, f.wh)
 			equal(f, "principal", row.Principal, "p")
+			equal(f, "actor", row.Actor, "agent")
 			equal(f, "operation", row.Operation, "updateTable")
 			equal(f, "resource", row.Resource, "a.t")
 			equal(f, "detail", string(row.Detail), `{"i":1}`)
@@ -308,6 +309,26 @@ var recordChecks = []check{
 			equal(f, "object", r.Object, want.Object)
 			equal(f, "warehouse", r.Warehouse, want.Warehouse)
 		}
+	}},
+	{"only the newest metrics reports of a table are kept", func(f *fixture) {
+		object, other := uuid.New(), uuid.New()
+		put := func(object uuid.UUID, from, to int) {
+			var reports []catalog.MetricsReport
+			for i := from; i < to; i++ {
+				reports = append(reports, catalog.MetricsReport{Time: start, Warehouse: f.wh, Object: object, Type: "scan-report", Report: json.RawMessage(fmt.Sprint(i))})
+			}
+			f.ok(f.store.PutMetricsReports(f.ctx, reports))
+		}
+		put(other, 0, 2)
+		put(object, 0, catalog.MaxReports)
+		put(object, catalog.MaxReports, catalog.MaxReports+3)
+		got, err := f.store.MetricsReports(f.ctx, f.wh, object, 0)
+		f.ok(err)
+		equal(f, "number of reports", len(got), catalog.MaxReports)
+		equal(f, "oldest report", string(got[len(got)-1].Report), "3")
+		got, err = f.store.MetricsReports(f.ctx, f.wh, other, 0)
+		f.ok(err)
+		equal(f, "number of another table's reports", len(got), 2)
 	}},
 	{"records expire, each by its own time", func(f *fixture) {
 		object := uuid.New()
