@@ -1266,3 +1266,34 @@ func TestRecordsOfEveryChange(t *testing.T) {
 		}
 	}
 }
+
+// TestServersCommitToOneTable has two servers change one table through one
+// store: a commit that another server's has overtaken is applied again, and
+// its sender hears nothing of it.
+func TestServersCommitToOneTable(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.create(t, "t")
+	const each = 30
+	var wg sync.WaitGroup
+	for s, server := range []*house{h, openOn(t, h.store, h.dir)} {
+		wg.Go(func() {
+			for i := range each {
+				if _, err := server.CommitTable(t.Context(), catalog.Mutation{}, id("t"), catalog.Commit{
+					Updates: updates(t, `[{"action":"set-properties","updates":{"k%d-%d":"v"}}]`, s, i),
+				}); err != nil {
+					t.Errorf("server %d, commit %d: %v", s, i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	obj, err := h.LookupTable(t.Context(), id("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := h.TableMetadata(t.Context(), obj)
+	if err != nil || len(doc.Properties()) != 2*each || obj.Version != 2*each+1 {
+		t.Errorf("%d properties at version %d, want %d: %v", len(doc.Properties()), obj.Version, 2*each, err)
+	}
+}
