@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X github.com/sluice-data/sluice/internal/server.Version=$(VERS
 
 .PHONY: help
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## start catalogd, load real data, query it, and leave it running (DEMO_EXIT=1 ends it)

@@ -462,6 +462,15 @@ func TestServe(t *testing.T) {
 	}
 }
 
+func TestCheckOpensTheAuditLog(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, "audit: {reads: /no/such/directory/reads.jsonl}\n")
+	d.migrate(t)
+	if code, stdout, _ := once(t, nil, "", "config", "check", "--config", d.config); code != 1 || !strings.Contains(stdout, "FAIL audit log: ") {
+		t.Errorf("config check: %d\n%s", code, stdout)
+	}
+}
+
 func TestConfigErrorsHaveLines(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "listeners: {catalog: {address: \"0.0.0.0:8181\"}}\nloging: {}\n")
@@ -582,4 +591,71 @@ func TestReloadOpensTheAuditLogAnew(t *testing.T) {
 	p.until("reloaded", func() bool { return strings.Contains(p.stderr.String(), `"reloaded"`) })
 	send(t, http.DefaultClient, http.MethodGet, base+"/v1/main/namespaces", token, nil)
 	p.until("a record in the new file", recorded(log))
+}
+
+// TestServeIsWired drives a server through what its parts are tested for one
+// by one, and looks whether the parts are there: metrics of each, the limit of
+// bodies, what a warehouse's settings say, and the work in the background.
+func TestServeIsWired(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, anyPorts+"audit: {reads: \"off\"}\nlimits: {body_bytes: 64KiB}\nmaintenance: {interval: 1s}\n")
+	raw := readText(t, d.config)
+	d.write(t, "catalogd.yaml", strings.Replace(raw, "  - name: main\n", "  - name: main\n    protect_by_default: true\n    idempotency_lifetime: 7h\n", 1))
+	d.migrate(t)
+	p := start(t, nil, "serve", "--config", d.config)
+	base, metrics := "http://"+p.address("catalog"), "http://"+p.address("metrics")
+	token := d.token(t, http.DefaultClient, base)
+	call := func(method, path, body string, want int) string {
+		t.Helper()
+		code, answer := send(t, http.DefaultClient, method, base+path, token, strings.NewReader(body))
+		if code != want {
+			t.Fatalf("%s %s: %d %s", method, path, code, answer)
+		}
+		return answer
+	}
+	if got := call("GET", "/v1/config?warehouse=main", "", 200); !strings.Contains(got, `"idempotency-key-lifetime":"PT7H"`) {
+		t.Errorf("idempotency_lifetime: %s", got)
+	}
+	call("POST", "/v1/main/namespaces", `{"namespace":["m"]}`, 200)
+	call("POST", "/v1/main/namespaces/m/tables", `{"name":"t","schema":{"type":"struct","fields":[{"id":1,"name":"x","required":false,"type":"long"}]}}`, 200)
+	const table = "/v1/main/namespaces/m/tables/t"
+	call("GET", table, "", 200)
+	call("POST", table, `{"requirements":[],"updates":[{"action":"set-properties","updates":{"a":"b"}}]}`, 200)
+	call("POST", table+"/metrics", `{"report-type":"scan-report","table-name":"t","snapshot-id":1,"filter":true,"schema-id":0,"projected-field-ids":[],"projected-field-names":[],"metrics":{"total-planning-duration":{"count":1,"time-unit":"nanoseconds","total-duration":5}}}`, 204)
+	call("POST", table, `{"requirements":[],"updates":[],"x":"`+strings.Repeat("x", 65<<10)+`"}`, 413)
+	_, exposed := send(t, http.DefaultClient, http.MethodGet, metrics+"/metrics", "", nil)
+	for _, want := range []string{
+		`sluice_store_calls_total{op="update",outcome="ok"}`, `sluice_object_store_calls_total{op="write`,
+		`sluice_commit_attempts_total{outcome="committed"} 1`, `sluice_metadata_cache_lookups_total{result="hit"}`,
+		`sluice_client_reports_total{type="scan-report"} 1`,
+	} {
+		if !strings.Contains(exposed, want) {
+			t.Errorf("no metric %s", want)
+		}
+	}
+	call("DELETE", table, "", 403) // protected
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	if code, _, stderr := once(t, nil, "", "unprotect", "--config", d.config, "table", "m.t"); code != 0 {
+		t.Fatalf("unprotect: %s", stderr)
+	}
+	p = start(t, nil, "serve", "--config", d.config)
+	base = "http://" + p.address("catalog")
+	call("DELETE", table+"?purgeRequested=true", "", 204)
+	left := func() (files []string) {
+		_ = filepath.WalkDir(filepath.Join(d.dir, "warehouse"), func(path string, e os.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				files = append(files, path)
+			}
+			return nil
+		})
+		return files
+	}
+	for range 100 {
+		if len(left()) == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("not purged within ten seconds: %v", left())
 }

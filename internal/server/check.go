@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/server/config"
@@ -65,6 +66,15 @@ func Check(ctx context.Context, c *config.Config, out io.Writer) (failed int) {
 		_, err = identity.New(ic)
 		return err
 	})
+	if file := c.Audit.Reads; file != "off" && file != "stderr" {
+		report("audit log", func(ctx context.Context) error {
+			log, err := audit.OpenFile(file, audit.Options{})
+			if err != nil {
+				return err
+			}
+			return log.Close(ctx)
+		})
+	}
 	for name, l := range map[string]config.Listener{"catalog": c.Listeners.Catalog, "metrics": config.Listener(c.Listeners.Metrics)} {
 		if l.TLS == nil {
 			continue
