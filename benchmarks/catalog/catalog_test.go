@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -162,10 +163,17 @@ func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		values []float64
 		want   float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 3}, 3}, {[]float64{4, 1, 3, 100}, 3.5}} {
+	}{{[]float64{3}, 3}, {[]float64{9, 1, 3}, 3}, {[]float64{4, 1, 3, 100}, 3.5}} {
 		if got := median(c.values); got != c.want {
 			t.Errorf("median of %v: got %v, want %v", c.values, got, c.want)
 		}
+	}
+}
+
+func TestMedianOfNothing(t *testing.T) {
+	t.Parallel()
+	if got := median(nil); !math.IsNaN(got) {
+		t.Errorf("got %v; a median of nothing must not pass for a cost", got)
 	}
 }
 
@@ -179,7 +187,9 @@ func TestGoals(t *testing.T) {
 		{atLeast("a", 5, 4.999, "x"), `{"goal":"a","want":5,"got":5,"unit":"x","met":false}`},
 		{atMost("a", 60, 61, "MB"), `{"goal":"a","want":60,"got":61,"unit":"MB","met":false}`},
 		{atMost("a", 0.5, 0.01234, "s"), `{"goal":"a","want":0.5,"got":0.0123,"unit":"s","met":true}`},
-		{atMost("not measured", 4, 0, "x"), `{"goal":"not measured","want":4,"got":0,"unit":"x","met":false}`},
+		{atMost("too small to count", 4, 0, "x"), `{"goal":"too small to count","want":4,"got":0,"unit":"x","met":false}`},
+		{atMost("not measured", 4, math.NaN(), "x"), `{"goal":"not measured","want":4,"got":null,"unit":"x","met":false}`},
+		{atLeast("by nothing", 4, math.Inf(1), "x"), `{"goal":"by nothing","want":4,"got":null,"unit":"x","met":false}`},
 	} {
 		got, err := json.Marshal(c.got)
 		if err != nil || string(got) != c.want {

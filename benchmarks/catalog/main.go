@@ -121,19 +121,20 @@ type bench struct {
 	largeCommits int
 	log          io.Writer
 
-	subjects              []*subject
-	fixture, bare         *subject
-	sqlite, postgres, few *subject // few: catalogd on SQLite with 100 tables
-	database              *process
-	number                int64 // next value of the placeholder
-	deepTokens            map[*subject]string
-	idle                  map[string]int64         // resident bytes after the start
-	ready                 map[string]time.Duration // from start to the first answer
-	samples               map[cell][]sample
-	largeSamples          map[string][]sample
-	growth                growth
-	metadata              figures
-	tableBytes            int
+	subjects         []*subject
+	fixture, bare    *subject
+	sqlite, postgres *subject
+	few, fewPostgres *subject // the same with 100 tables
+	database         *process
+	number           int64 // next value of the placeholder
+	deepTokens       map[*subject]string
+	idle             map[string]int64         // resident bytes after the start
+	ready            map[string]time.Duration // from start to the first answer
+	samples          map[cell][]sample
+	largeSamples     map[string][]sample
+	growth           growth
+	metadata         figures
+	tableBytes       int
 }
 
 func (b *bench) progress(format string, args ...any) {
@@ -149,7 +150,7 @@ func (b *bench) folder(name string) (string, error) {
 // prepare starts everything and fills it.
 func (b *bench) prepare(ctx context.Context) error {
 	folders := map[string]string{}
-	for _, name := range []string{"fixture", "sqlite", "few", "postgres", "postgres-data", "bare", "metadata"} {
+	for _, name := range []string{"fixture", "sqlite", "few", "postgres", "few-postgres", "postgres-data", "bare", "metadata"} {
 		dir, err := b.folder(name)
 		if err != nil {
 			return err
@@ -168,10 +169,17 @@ func (b *bench) prepare(ctx context.Context) error {
 	b.fixture = newFixture(folders["fixture"])
 	b.sqlite = newDev("catalogd SQLite", b.binary, folders["sqlite"])
 	b.few = newDev("catalogd SQLite, 100 tables", b.binary, folders["few"])
-	if b.postgres, err = newServe(ctx, b.binary, folders["postgres"], b.database, dsn); err != nil {
+	if b.postgres, err = newServe(ctx, "catalogd PostgreSQL", b.binary, folders["postgres"], b.database, dsn); err != nil {
 		return err
 	}
-	for _, s := range []*subject{b.fixture, b.sqlite, b.postgres, b.few} {
+	fewDSN, err := createDatabase(ctx, dsn, "few")
+	if err != nil {
+		return err
+	}
+	if b.fewPostgres, err = newServe(ctx, "catalogd PostgreSQL, 100 tables", b.binary, folders["few-postgres"], b.database, fewDSN); err != nil {
+		return err
+	}
+	for _, s := range []*subject{b.fixture, b.sqlite, b.postgres, b.few, b.fewPostgres} {
 		b.subjects = append(b.subjects, s)
 		b.progress("start and fill: %s", s.name)
 		if err := b.fill(ctx, s); err != nil {
@@ -203,7 +211,7 @@ func (b *bench) fill(ctx context.Context, s *subject) error {
 	if err := s.createTables(ctx, small, smallCount); err != nil {
 		return err
 	}
-	if s == b.few {
+	if s == b.few || s == b.fewPostgres {
 		return nil
 	}
 	if err := s.createTables(ctx, big, realTables); err != nil {
@@ -249,7 +257,7 @@ func (b *bench) restart(ctx context.Context) error {
 		if b.idle[s.name], err = memory(s.process.pid(), "VmRSS"); err != nil {
 			return err
 		}
-		if s != b.few {
+		if b.takesAll(s) {
 			if b.deepTokens[s], err = s.deepToken(ctx, b.tables); err != nil {
 				return err
 			}

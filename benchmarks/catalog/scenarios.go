@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ type scenario struct {
 // The names of scenarios that goals speak of.
 const (
 	loadHot      = "loadTable, one table"
+	loadAll      = "loadTable, 100 of 100 tables"
+	loadMany     = "loadTable, 1,000 tables"
 	listBig      = "list 100 of many tables, first page"
 	listDeep     = "list 100 of many tables, page in the middle"
 	listSmall    = "list 100 of 100 tables"
@@ -65,7 +68,7 @@ func (b *bench) scenarios() []scenario {
 	}
 	servers := func(f func(s *subject) []request) func(context.Context, *subject, string) ([]request, error) {
 		return func(_ context.Context, s *subject, _ string) ([]request, error) {
-			if s == b.bare || s == b.few {
+			if !b.takesAll(s) {
 				return nil, nil
 			}
 			return f(s), nil
@@ -73,7 +76,7 @@ func (b *bench) scenarios() []scenario {
 	}
 	commits := func(n int, f func(s *subject, ns string, i int) request) func(context.Context, *subject, string) ([]request, error) {
 		return func(_ context.Context, s *subject, round string) ([]request, error) {
-			if s == b.bare || s == b.few {
+			if !b.takesAll(s) {
 				return nil, nil
 			}
 			list := make([]request, n)
@@ -91,7 +94,7 @@ func (b *bench) scenarios() []scenario {
 			return get(s, table(s, small, 0)), nil
 		}},
 		{"loadTable, one table, its ETag known: 304", one, 0, func(ctx context.Context, s *subject, _ string) ([]request, error) {
-			if s == b.bare || s == b.few {
+			if !b.takesAll(s) {
 				return nil, nil
 			}
 			header, _, err := s.call(ctx, http.MethodGet, table(s, small, 0), nil)
@@ -100,7 +103,17 @@ func (b *bench) scenarios() []scenario {
 			}
 			return get(s, table(s, small, 0), "If-None-Match: "+header.Get("ETag")), nil
 		}},
-		{"loadTable, 1,000 tables", all, 0, servers(func(s *subject) []request {
+		{loadAll, one, 0, func(_ context.Context, s *subject, _ string) ([]request, error) {
+			if s != b.few && s != b.fewPostgres {
+				return nil, nil
+			}
+			var list []request
+			for i := range smallCount {
+				list = append(list, get(s, table(s, small, i))...)
+			}
+			return list, nil
+		}},
+		{loadMany, all, 0, servers(func(s *subject) []request {
 			var list []request
 			for i := range realTables {
 				list = append(list, get(s, table(s, big, i))...)
@@ -128,7 +141,7 @@ func (b *bench) scenarios() []scenario {
 			return request{Path: table(s, ns, i), Body: commitBody(setProperty)}
 		})},
 		{commitAppend, one, b.commits, func(ctx context.Context, s *subject, ns string) ([]request, error) {
-			if s == b.bare || s == b.few {
+			if !b.takesAll(s) {
 				return nil, nil
 			}
 			var list []request
@@ -153,6 +166,10 @@ func (b *bench) scenarios() []scenario {
 		})},
 	}
 }
+
+// takesAll reports whether a subject takes part in every scenario: those that
+// are there to be compared with do not.
+func (b *bench) takesAll(s *subject) bool { return s != b.bare && s != b.few && s != b.fewPostgres }
 
 // cell is what a row of the table is about.
 type cell struct {
@@ -213,7 +230,7 @@ func (b *bench) measure(ctx context.Context, s *subject, sc scenario, connection
 func (b *bench) round(ctx context.Context, number int) error {
 	ns := fmt.Sprintf("round%d", number)
 	for _, s := range b.subjects {
-		if s == b.bare || s == b.few {
+		if !b.takesAll(s) {
 			continue
 		}
 		if err := s.createNamespace(ctx, ns); err != nil {
@@ -247,10 +264,10 @@ func (b *bench) round(ctx context.Context, number int) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// median returns the middle of values, 0 of none.
+// median returns the middle of values, NaN of none.
 func median(values []float64) float64 {
 	if len(values) == 0 {
-		return 0
+		return math.NaN()
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	middle := len(sorted) / 2

@@ -236,8 +236,8 @@ const (
 
 // newServe is catalogd on PostgreSQL: catalogd serve, as in production but
 // for TLS, which the fixture has not either.
-func newServe(ctx context.Context, binary, dir string, database *process, dsn string) (*subject, error) {
-	s := &subject{name: "catalogd PostgreSQL", dir: dir, root: "file://" + filepath.Join(dir, "warehouse"), prefix: "/demo", database: database}
+func newServe(ctx context.Context, name, binary, dir string, database *process, dsn string) (*subject, error) {
+	s := &subject{name: name, dir: dir, root: "file://" + filepath.Join(dir, "warehouse"), prefix: "/demo", database: database}
 	hash := exec.CommandContext(ctx, binary, "hash-secret")
 	hash.Stdin = strings.NewReader(clientSecret)
 	phc, err := hash.Output()
@@ -338,6 +338,24 @@ func startPostgres(ctx context.Context, dir string) (p *process, dsn string, err
 		return db.Close(ctx) == nil
 	})
 	return p, dsn, err
+}
+
+// createDatabase makes a database beside that of dsn and returns its dsn.
+func createDatabase(ctx context.Context, dsn, name string) (string, error) {
+	db, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return "", fmt.Errorf("create database %s: %w", name, err)
+	}
+	defer db.Close(ctx) //nolint:errcheck // a statement that failed has said so
+	if _, err := db.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+		return "", fmt.Errorf("create database %s: %w", name, err)
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + name
+	return u.String(), nil
 }
 
 func unprivileged() (*syscall.Credential, error) {

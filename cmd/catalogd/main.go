@@ -97,9 +97,9 @@ func dispatch(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	case "serve":
 		return serve(args, stderr)
 	case "migrate":
-		return migrate(args, stdout)
+		return migrate(args, stdout, stderr)
 	case "config check":
-		return configCheck(args, stdout)
+		return configCheck(args, stdout, stderr)
 	case "config schema":
 		if err := parse(newFlags(command), args); err != nil {
 			return err
@@ -146,8 +146,9 @@ func parse(f *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// loadConfig reads the file that --config names.
-func loadConfig(name string, args []string) (*config.Config, string, error) {
+// loadConfig reads the file that --config names, and warns of variables that
+// look like keys but are none.
+func loadConfig(name string, args []string, stderr io.Writer) (*config.Config, string, error) {
 	f := newFlags(name)
 	path := f.String("config", "", "")
 	if err := parse(f, args); err != nil {
@@ -156,7 +157,11 @@ func loadConfig(name string, args []string) (*config.Config, string, error) {
 	if *path == "" {
 		return nil, "", fmt.Errorf("%s: --config is missing: %w", name, errUsage)
 	}
-	c, err := config.Load(*path, os.LookupEnv)
+	env := config.NewEnvironment(os.Environ())
+	c, err := config.Load(*path, env.Lookup)
+	for _, line := range env.Unknown() {
+		fmt.Fprintln(stderr, "catalogd: warning:", line)
+	}
 	return c, *path, err
 }
 
@@ -182,13 +187,17 @@ func dev(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serveUntilSignal(options, func(s *server.Server) error {
+	err = serveUntilSignal(options, func(s *server.Server) error {
 		return json.NewEncoder(stdout).Encode(ready.At(s.Address()))
 	})
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--http %s: something listens there already, perhaps another catalogd; choose another port (127.0.0.1:0 picks a free one)", o.Address)
+	}
+	return err
 }
 
 func serve(args []string, stderr io.Writer) error {
-	c, _, err := loadConfig("serve", args)
+	c, _, err := loadConfig("serve", args, stderr)
 	if err != nil {
 		return err
 	}
@@ -238,8 +247,8 @@ func serveUntilSignal(o server.Options, opened func(*server.Server) error) error
 	return s.Serve(ctx, now)
 }
 
-func migrate(args []string, stdout io.Writer) error {
-	c, _, err := loadConfig("migrate", args)
+func migrate(args []string, stdout, stderr io.Writer) error {
+	c, _, err := loadConfig("migrate", args, stderr)
 	if err != nil {
 		return err
 	}
@@ -255,8 +264,8 @@ func migrate(args []string, stdout io.Writer) error {
 	return err
 }
 
-func configCheck(args []string, stdout io.Writer) error {
-	c, path, err := loadConfig("config check", args)
+func configCheck(args []string, stdout, stderr io.Writer) error {
+	c, path, err := loadConfig("config check", args, stderr)
 	if err != nil {
 		return err
 	}

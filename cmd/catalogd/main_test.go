@@ -271,6 +271,10 @@ func TestDev(t *testing.T) {
 	if code, _, stderr := once(t, nil, "", "dev", "--http", "127.0.0.1:0", "--data-dir", dir); code != 1 || !strings.Contains(stderr, "in use") {
 		t.Errorf("a second process: %d %s", code, stderr)
 	}
+	// One process per address, and the message speaks of the flag.
+	if code, _, stderr := once(t, nil, "", "dev", "--http", strings.TrimPrefix(r.URI, "http://"), "--data-dir", t.TempDir()); code != 1 || !strings.Contains(stderr, "--http 127.0.0.1:") || !strings.Contains(stderr, "choose another port") {
+		t.Errorf("an address that is taken: %d %s", code, stderr)
+	}
 
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
@@ -483,6 +487,9 @@ func TestConfigErrorsHaveLines(t *testing.T) {
 	d = deploy(t, "listeners: {catalog: {address: \"0.0.0.0:8181\"}}\n")
 	if code, _, stderr := once(t, nil, "", "serve", "--config", d.config); code != 1 || !strings.Contains(stderr, d.config+":13:32: listeners.catalog.address: 0.0.0.0:8181 is not on loopback") {
 		t.Errorf("a plain listener off loopback: %d %s", code, stderr)
+	}
+	if code, _, stderr := once(t, []string{"SLUICE_LISTENERS_CATALOG_ADRESS=127.0.0.1:0"}, "", "config", "check", "--config", d.config); code != 1 || !strings.Contains(stderr, `warning: the environment variable SLUICE_LISTENERS_CATALOG_ADRESS is no key of the configuration, and has no effect; did you mean "SLUICE_LISTENERS_CATALOG_ADDRESS"?`) {
+		t.Errorf("a misspelt variable: %d %s", code, stderr)
 	}
 	if code, _, stderr := once(t, []string{"SLUICE_LISTENERS_CATALOG_ADDRESS=:9999"}, "", "serve", "--config", d.config); code != 1 || !strings.Contains(stderr, "environment variable SLUICE_LISTENERS_CATALOG_ADDRESS: listeners.catalog.address: :9999 is not on loopback") {
 		t.Errorf("the same by the environment: %d %s", code, stderr)

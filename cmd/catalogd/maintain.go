@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +24,7 @@ import (
 )
 
 const maintainUsage = `
-  catalogd dropped [flags]                   list the tables and views that can be restored
+  catalogd dropped [flags] [-o text|json]    list the tables and views that can be restored
   catalogd undrop [flags] [--as NAME] ID     restore one of them
   catalogd protect [flags] KIND NAME         a table or view cannot be dropped any more
   catalogd unprotect [flags] KIND NAME       it can again
@@ -65,6 +66,9 @@ func (u *upkeep) parseThen(args []string, want func() []string) ([]string, error
 	}
 	names := want()
 	if u.flags.NArg() != len(names) {
+		if i := slices.IndexFunc(u.flags.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); i > 0 {
+			return nil, fmt.Errorf("%s: flags stand before the arguments: move %s to the front: %w", u.flags.Name(), u.flags.Arg(i), errUsage)
+		}
 		return nil, fmt.Errorf("%s: expected %d arguments after the flags (%s), found %d: %w",
 			u.flags.Name(), len(names), strings.Join(names, " "), u.flags.NArg(), errUsage)
 	}

@@ -73,6 +73,7 @@ func TestMaintain(t *testing.T) {
 	do(1, "No dropped table or view", "undrop", gone.ID)
 	do(1, "Table does not exist: a.b.u", "protect", "table", "a.b.u") // the dots make it a, b, u
 	do(0, "", "protect", "table", "a.b|u")
+	do(2, "flags stand before the arguments: move --warehouse to the front", "protect", "table", "a.b|u", "--warehouse", "demo")
 	do(2, "neither table nor view", "protect", "function", "a.b|u")
 	d.write(t, "labels.json", `{"object-labels":{"owner":"finance"}}`)
 	do(0, "", "labels", "table", "a.b|u", d.dir+"/labels.json")

@@ -473,10 +473,10 @@ func TestLocations(t *testing.T) {
 		}
 	}
 	for _, property := range []string{"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"} {
-		wantReason(t, create("", map[string]string{property: victim.Location + "/data"}, false), catalog.Forbidden, "")
+		wantReason(t, create("", map[string]string{property: victim.Location + "/data"}, false), catalog.Forbidden, "properties."+property+": ")
 		wantReason(t, create("", map[string]string{property: "s3://other/x"}, false), catalog.BadRequest, property)
 		_, err := h.CommitTable(ctx, catalog.Mutation{}, id("mine"), catalog.Commit{Updates: updates(t, `[{"action":"set-properties","updates":{%q:%q}}]`, property, victim.Location)})
-		wantReason(t, err, catalog.Forbidden, "")
+		wantReason(t, err, catalog.Forbidden, "properties."+property+": ")
 	}
 	_, err := h.CommitTable(ctx, catalog.Mutation{}, id("mine"), catalog.Commit{Updates: updates(t, `[{"action":"set-location","location":%q}]`, victim.Location)})
 	wantReason(t, err, catalog.Forbidden, "overlaps")

@@ -246,8 +246,8 @@ func (w *Warehouse) prepare(ctx context.Context, c TableChange, at time.Time) (*
 // placeCommit checks where the new version of a table says its files are.
 func (w *Warehouse) placeCommit(ctx context.Context, p *prepared, updates []metadata.Update) error {
 	moved := trimSlashes(p.after.Location()) != trimSlashes(p.current.Location) || changesPaths(p.before, p.after)
-	if base, err := objstore.ParseLocation(p.current.Location); err == nil && !moved && !hasPaths(p.after) && checkUpdateFiles(updates, placement{base}) == nil {
-		p.own = placement{base} // the usual case needs no query
+	if base, err := objstore.ParseLocation(p.current.Location); err == nil && !moved && !hasPaths(p.after) && checkUpdateFiles(updates, placement{{Location: base}}) == nil {
+		p.own = placement{{Location: base}} // the usual case needs no query
 		return nil
 	}
 	reserved, err := w.store.Locations(ctx, p.current.ID)
@@ -259,7 +259,7 @@ func (w *Warehouse) placeCommit(ctx context.Context, p *prepared, updates []meta
 		if err != nil {
 			return fmt.Errorf("reserved location of %s: %w", p.id, err)
 		}
-		p.own = append(p.own, l)
+		p.own = append(p.own, place{Location: l})
 	}
 	if moved {
 		next, err := w.place("location", p.after.Location(), p.after.Property)
@@ -267,7 +267,7 @@ func (w *Warehouse) placeCommit(ctx context.Context, p *prepared, updates []meta
 			return err
 		}
 		for _, l := range next {
-			if !p.own.contains(l) {
+			if !p.own.contains(l.Location) {
 				p.added = append(p.added, l)
 			}
 		}

@@ -65,11 +65,17 @@ func reservedProperty(key string) bool {
 }
 
 // placement is every location that belongs to one object: the base first.
-type placement []objstore.Location
+type placement []place
+
+// place is one location, and the field that said it.
+type place struct {
+	objstore.Location
+	field string
+}
 
 // contains reports whether a file lies inside one of the locations.
 func (p placement) contains(file objstore.Location) bool {
-	return slices.ContainsFunc(p, func(l objstore.Location) bool { return l.Contains(file) })
+	return slices.ContainsFunc(p, func(l place) bool { return l.Contains(file) })
 }
 
 // keys returns the canonical spellings that the store reserves.
@@ -88,7 +94,7 @@ func (w *Warehouse) place(field, base string, properties func(key string) (strin
 	if err != nil {
 		return nil, err
 	}
-	p := placement{l}
+	p := placement{{l, field}}
 	for _, key := range pathProperties {
 		value, ok := properties(key)
 		if !ok {
@@ -99,7 +105,7 @@ func (w *Warehouse) place(field, base string, properties func(key string) (strin
 			return nil, err
 		}
 		if !p.contains(extra) {
-			p = append(p, extra)
+			p = append(p, place{extra, "properties." + key})
 		}
 	}
 	return p, nil
@@ -112,10 +118,17 @@ func (w *Warehouse) requireUnoccupied(ctx context.Context, object uuid.UUID, wan
 	if err != nil {
 		return storeError(err)
 	}
-	if taken {
-		return Errorf(Forbidden, "location: %s overlaps the location of another table or view", wanted[0])
+	if !taken {
+		return nil
 	}
-	return nil
+	culprit := wanted[0]
+	for _, one := range wanted[1:] {
+		// Only to name it: whatever is answered now, the change is refused.
+		if taken, err := w.store.Overlaps(ctx, w.id, object, placement{one}.keys()); err == nil && taken {
+			culprit = one
+		}
+	}
+	return Errorf(Forbidden, "%s: %s overlaps the location of another table or view", culprit.field, culprit)
 }
 
 // locationConflict says that another object took the place while this one was

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -386,7 +387,7 @@ func (w *Warehouse) checkInside(field, file string) error {
 	if err != nil {
 		return Errorf(BadRequest, "%s: %s", field, err.Error())
 	}
-	if !placement(w.roots).contains(l) {
+	if !slices.ContainsFunc(w.roots, func(root objstore.Location) bool { return root.Contains(l) }) {
 		return Errorf(BadRequest, "%s: %s lies outside the warehouse %s", field, file, w.opts.Name)
 	}
 	return nil

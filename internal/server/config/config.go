@@ -67,7 +67,7 @@ type MetricsListener struct {
 
 // TLS is the server's side of TLS.
 type TLS struct {
-	Cert       string `config:"cert" required:"true" doc:"PEM file with the certificate and its chain. Read again when it changes, and on SIGHUP."`
+	Cert       string `config:"cert" required:"true" doc:"PEM file with the certificate and its chain, relative to the configuration's directory. Read again when it changes, and on SIGHUP."`
 	Key        string `config:"key" required:"true" doc:"PEM file with the private key."`
 	ClientCA   string `config:"client_ca" doc:"PEM file of authorities; clients must then show a certificate of one of them."`
 	MinVersion string `config:"min_version" default:"1.2" enum:"1.2,1.3" doc:"Oldest version of TLS."`

@@ -268,6 +268,49 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestFilesOfTLS are relative to the configuration, as secrets are.
+func TestFilesOfTLS(t *testing.T) {
+	t.Parallel()
+	c, err := parse("/etc/sluice/f.yaml", []byte(minimal+"listeners:\n  catalog: {tls: {cert: c.pem, key: /run/k.pem}}\n  metrics: {tls: {cert: m/c.pem, key: m/k.pem, client_ca: ca.pem}}\n"), environment(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := *c.Listeners.Catalog.TLS, (TLS{"/etc/sluice/c.pem", "/run/k.pem", "", "1.2"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := *c.Listeners.Metrics.TLS, (TLS{"/etc/sluice/m/c.pem", "/etc/sluice/m/k.pem", "/etc/sluice/ca.pem", "1.2"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	yaml := strings.Replace(minimal, "{env: ALICE_HASH}", "{env: SLUICE_ALICE}", 1)
+	if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, key := identity.GenerateSigningKey()
+	env := NewEnvironment([]string{
+		"SLUICE_ALICE=" + testHash, "KEY=" + key.Reveal(), "SLUICE_LOGGING_LEVEL=debug", "HOME=/root",
+		// What Kubernetes says of Services.
+		"SLUICE_PORT=tcp://10.0.0.1:80", "SLUICE_SERVICE_HOST=10.0.0.1", "SLUICE_SERVICE_PORT_HTTP=80", "SLUICE_METRICS_PORT_8182_TCP_ADDR=10.0.0.1",
+		// Misspelt, and of a list.
+		"SLUICE_LOGING_FORMAT=" + hidden, "SLUICE_WAREHOUSES_DEMO=x",
+	})
+	c, err := Load(path, env.Lookup)
+	if err != nil || c.Logging.Level != "debug" {
+		t.Fatalf("%v, %v", c, err)
+	}
+	want := []string{
+		`the environment variable SLUICE_LOGING_FORMAT is no key of the configuration, and has no effect; did you mean "SLUICE_LOGGING_FORMAT"?`,
+		`the environment variable SLUICE_WAREHOUSES_DEMO is no key of the configuration, and has no effect`,
+	}
+	if got := env.Unknown(); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	var s struct {

@@ -4,7 +4,10 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/sluice-data/sluice/internal/secret"
@@ -89,4 +92,54 @@ func overridable(t reflect.Type) bool {
 		return t.Elem().Kind() == reflect.String
 	}
 	return false
+}
+
+// Environment is a process's environment. It remembers what was looked up, so
+// that what nobody asked for can be told. It is not safe for concurrent use.
+type Environment struct {
+	values map[string]string
+	asked  map[string]bool
+}
+
+// NewEnvironment returns the environment of "NAME=value" strings, as
+// [os.Environ] returns them.
+func NewEnvironment(environ []string) *Environment {
+	e := &Environment{values: map[string]string{}, asked: map[string]bool{}}
+	for _, s := range environ {
+		if name, value, ok := strings.Cut(s, "="); ok {
+			e.values[name] = value
+		}
+	}
+	return e
+}
+
+// Lookup is what [Load] wants.
+func (e *Environment) Lookup(name string) (string, bool) {
+	e.asked[name] = true
+	value, ok := e.values[name]
+	return value, ok
+}
+
+// injected are the variables that Kubernetes gives every container for a
+// Service that is called sluice or sluice-something.
+var injected = regexp.MustCompile(`^SLUICE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT(_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// Unknown returns a line for each variable whose name begins like that of a
+// key, but that Load did not ask for: most often one that is misspelt, and so
+// without effect.
+func (e *Environment) Unknown() []string {
+	var known []string
+	for name := range e.asked {
+		known = append(known, strings.ToLower(name))
+	}
+	slices.Sort(known)
+	var lines []string
+	for name := range e.values {
+		if strings.HasPrefix(name, envPrefix+"_") && !e.asked[name] && !injected.MatchString(name) {
+			hint := strings.Replace(strings.ToUpper(didYouMean(strings.ToLower(name), known)), "DID YOU MEAN", "did you mean", 1)
+			lines = append(lines, fmt.Sprintf("the environment variable %s is no key of the configuration, and has no effect%s", clip(name), hint))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }

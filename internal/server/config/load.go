@@ -82,7 +82,21 @@ func parse(path string, raw []byte, lookup func(string) (string, bool)) (*Config
 	if len(l.problems) > 0 {
 		return nil, l.problems
 	}
+	for _, files := range []*TLS{c.Listeners.Catalog.TLS, c.Listeners.Metrics.TLS} {
+		if files != nil {
+			files.Cert, files.Key, files.ClientCA = l.beside(files.Cert), l.beside(files.Key), l.beside(files.ClientCA)
+		}
+	}
 	return &c, nil
+}
+
+// beside returns a path that is relative to the configuration's directory as
+// one to open; "" stays "".
+func (l *loader) beside(file string) string {
+	if file == "" || filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(filepath.Dir(l.file), file)
 }
 
 // document parses YAML and returns the one document's mapping; nil when it is
@@ -389,10 +403,7 @@ func (l *loader) fetch(file, env string) (string, error) {
 		}
 		text = value
 	} else {
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(filepath.Dir(l.file), file)
-		}
-		raw, err := readFile(file)
+		raw, err := readFile(l.beside(file))
 		if err != nil {
 			return "", err
 		}

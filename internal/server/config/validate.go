@@ -139,7 +139,7 @@ func (l *loader) validateWarehouses(list []Warehouse) {
 }
 
 var schemes = map[string]map[string]bool{
-	"file": {"file": true}, "s3": {"s3": true}, "gcs": {"gs": true},
+	"file": {"file": true}, "s3": {"s3": true}, "gcs": {"gs": true}, "azure": {"abfss": true},
 }
 
 // secretWord returns the part of a client setting's name that says it holds a

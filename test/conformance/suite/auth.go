@@ -4,7 +4,9 @@
 package suite
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -56,6 +58,8 @@ func authCases() []Case {
 		refused("empty-bearer", "an empty bearer token is 401", "Bearer ", spec, Must),
 		refused("other-scheme", "another authorization scheme is 401", "Basic eDp5", spec, Must),
 		refused("unsigned-jwt", "an unsigned JWT (alg none) is 401", "Bearer "+unsignedJWT(), "RFC 8725 section 3.2; CVE class alg=none", Must),
+		refused("foreign-jwt", "a signed JWT of an issuer that the server does not trust is 401, with a challenge", "Bearer "+foreignJWT(),
+			"RFC 6750 section 3; gravitino 10978, iceberg 12363", Must),
 		Case{
 			ID: "auth.token-case", Section: section, Severity: Should, Needs: []string{"authentication"},
 			Title: "the scheme's name is case-insensitive (\"bearer TOKEN\")",
@@ -111,6 +115,16 @@ func authCases() []Case {
 func unsignedJWT() string {
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	return encode(`{"alg":"none","typ":"JWT"}`) + "." + encode(`{"sub":"admin","exp":4102444800}`) + "."
+}
+
+// foreignJWT is in order in all respects but that nobody trusts its key.
+func foreignJWT() string {
+	encode := base64.RawURLEncoding.EncodeToString
+	signed := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"foreign"}`)) + "." +
+		encode([]byte(`{"iss":"https://issuer.invalid","aud":"catalog","sub":"admin","iat":1700000000,"exp":4102444800}`))
+	// A fixed seed: the case is the same in every run, and the key is secret to nobody.
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	return signed + "." + encode(ed25519.Sign(key, []byte(signed)))
 }
 
 // tokenCases look at POST /v1/oauth/tokens.
