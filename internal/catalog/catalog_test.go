@@ -1213,60 +1213,6 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// TestRecordsOfEveryChange holds that each kind of change is recorded with
-// itself: one event and one audit row, with who asked and who acted.
-func TestRecordsOfEveryChange(t *testing.T) {
-	t.Parallel()
-	h := open(t, func(c *catalog.Config) { c.SoftDelete = time.Hour })
-	ctx := t.Context()
-	seen := 1 // the namespace that open makes
-	m := catalog.Mutation{Caller: catalog.Caller{Principal: "alice", Actor: "agent", RequestID: "r"}, Operation: "op"}
-	view := catalog.NewView{
-		Name: "v", Schema: json.RawMessage(schema),
-		Version: json.RawMessage(`{"version-id":1,"timestamp-ms":1,"schema-id":0,"summary":{},"default-namespace":["m"],"representations":[{"type":"sql","sql":"SELECT 1","dialect":"spark"}]}`),
-	}
-	sub := catalog.Namespace{"m", "sub"}
-	property := json.RawMessage(`{"action":"set-properties","updates":{"k":"v"}}`)
-	second := func(_ any, err error) error { return err }
-	for _, c := range []struct {
-		event string
-		do    func() error
-	}{
-		{"namespace.created", func() error { return second(h.CreateNamespace(ctx, m, sub, nil)) }},
-		{"namespace.updated", func() error {
-			return second(h.UpdateNamespaceProperties(ctx, m, sub, nil, map[string]string{"a": "b"}))
-		}},
-		{"namespace.dropped", func() error { return h.DropNamespace(ctx, m, sub) }},
-		{"table.created", func() error {
-			return second(h.CreateTable(ctx, m, ns, catalog.NewTable{Name: "t", Schema: json.RawMessage(schema)}))
-		}},
-		{"table.committed", func() error {
-			return second(h.CommitTable(ctx, m, id("t"), catalog.Commit{Updates: updates(t, `[%s]`, property)}))
-		}},
-		{"table.renamed", func() error { return h.RenameTable(ctx, m, id("t"), id("t2")) }},
-		{"table.dropped", func() error { return h.DropTable(ctx, m, id("t2"), false) }},
-		{"view.created", func() error { return second(h.CreateView(ctx, m, ns, view)) }},
-		{"view.replaced", func() error {
-			return second(h.ReplaceView(ctx, m, id("v"), catalog.ViewCommit{Updates: []json.RawMessage{property}}))
-		}},
-		{"view.renamed", func() error { return h.RenameView(ctx, m, id("v"), id("v2")) }},
-		{"view.dropped", func() error { return h.DropView(ctx, m, id("v2")) }},
-	} {
-		if err := c.do(); err != nil {
-			t.Fatalf("%s: %v", c.event, err)
-		}
-		seen++
-		events, err := h.store.Events(ctx, h.ID(), 0, 100)
-		if err != nil || len(events) != seen || events[seen-1].Type != c.event {
-			t.Fatalf("%s: %d events, want %d: %+v, %v", c.event, len(events), seen, events, err)
-		}
-		rows, err := h.store.Audit(ctx, h.ID(), 100)
-		if err != nil || len(rows) != seen || rows[0].Principal != "alice" || rows[0].Actor != "agent" || rows[0].Operation != "op" {
-			t.Fatalf("%s: %d audit rows, want %d: %+v, %v", c.event, len(rows), seen, rows, err)
-		}
-	}
-}
-
 // TestServersCommitToOneTable has two servers change one table through one
 // store: a commit that another server's has overtaken is applied again, and
 // its sender hears nothing of it.
