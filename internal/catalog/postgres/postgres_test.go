@@ -5,6 +5,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -17,6 +18,10 @@ import (
 
 // server is the PostgreSQL of this test binary.
 var server *pgtest.Server
+
+// migrated is the URL of a migrated, empty database on it that tests copy: a
+// copy takes a third of the time of all migrations.
+var migrated string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -32,13 +37,45 @@ func run(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
+	drop, err := prepare(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "migrate the database that tests copy:", err)
+		return 1
+	}
+	defer func() {
+		if err := drop(); err != nil {
+			fmt.Fprintln(os.Stderr, "drop the database that tests copy:", err)
+			code = 1
+		}
+	}()
 	return m.Run()
 }
 
-// database returns the URL of a database of the test's own.
+// prepare makes the database that tests copy.
+func prepare(ctx context.Context) (drop func() error, err error) {
+	if migrated, drop, err = server.Database(ctx); err != nil {
+		return nil, err
+	}
+	e, err := openEngine(ctx, migrated, Options{})
+	if err != nil {
+		return nil, errors.Join(err, drop())
+	}
+	if err := errors.Join(e.Migrate(ctx), e.Close()); err != nil {
+		return nil, errors.Join(err, drop())
+	}
+	return drop, nil
+}
+
+// database returns the URL of an empty database of the test's own.
 func database(t testing.TB) string {
 	t.Helper()
 	dsn, drop, err := server.Database(t.Context())
+	return owned(t, dsn, drop, err)
+}
+
+// owned has a database dropped when the test ends.
+func owned(t testing.TB, dsn string, drop func() error, err error) string {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,10 +87,11 @@ func database(t testing.TB) string {
 	return dsn
 }
 
-// open returns a migrated engine and its store on a database of its own.
+// open returns an engine and its store on a migrated database of its own.
 func open(t testing.TB, o Options) (*engine, *sqlstore.Store) {
 	t.Helper()
-	e, err := openEngine(t.Context(), database(t), o)
+	dsn, drop, err := server.Copy(t.Context(), migrated)
+	e, err := openEngine(t.Context(), owned(t, dsn, drop, err), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +100,6 @@ func open(t testing.TB, o Options) (*engine, *sqlstore.Store) {
 			t.Errorf("close: %v", err)
 		}
 	})
-	if err := e.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return e, sqlstore.New(e)
 }
 
