@@ -150,7 +150,7 @@ func newFixture(dir string) *subject {
 		if err != nil {
 			return err
 		}
-		java, err := install.JavaHome(17)
+		java, err := install.JavaHome(ctx, 17)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // tools is what the clients need.
-type tools struct{ python, sparkJars, trino, iceberg, java17, java25 string }
+type tools struct{ python, sparkJars, trino, iceberg, java17 string }
 
 // clients drives every client on local files with SQLite, and on an
 // S3-compatible store with PostgreSQL: each makes and changes a table, then
@@ -111,10 +111,7 @@ func installClients(ctx context.Context) (t tools, err error) {
 	if t.trino, err = install.Trino(ctx); err != nil {
 		return t, err
 	}
-	if t.java17, err = install.JavaHome(17); err != nil {
-		return t, err
-	}
-	t.java25, err = install.JavaHome(25)
+	t.java17, err = install.JavaHome(ctx, 17)
 	return t, err
 }
 
@@ -205,6 +202,10 @@ func (r *run) script(where, name, mode string, t tools, env []string) {
 
 // startTrino configures and starts a Trino server for one catalog.
 func (r *run) startTrino(ctx context.Context, where string, t tools, cat *target, s *objectStore) (*process, int, error) {
+	java, err := install.JavaHome(ctx, 25)
+	if err != nil {
+		return nil, 0, err
+	}
 	port, err := freePort()
 	if err != nil {
 		return nil, 0, err
@@ -239,7 +240,7 @@ iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
 			return nil, 0, err
 		}
 	}
-	p, err := start(dir, r.logFile("trino-"+where), []string{"JAVA_HOME=" + t.java25, "PATH=" + filepath.Join(t.java25, "bin") + ":" + os.Getenv("PATH")}, nil,
+	p, err := start(dir, r.logFile("trino-"+where), []string{"JAVA_HOME=" + java, "PATH=" + filepath.Join(java, "bin") + ":" + os.Getenv("PATH")}, nil,
 		filepath.Join(t.trino, "bin", "launcher"), "run", "--etc-dir="+etc, "--data-dir="+filepath.Join(dir, "data"))
 	if err != nil {
 		return nil, 0, err

@@ -83,7 +83,7 @@ func metadata(r *run) {
 		return
 	}
 	r.step("Java reads what was written, as it would have written it", 2*time.Minute, func(ctx context.Context) error {
-		java, err := install.JavaHome(17)
+		java, err := install.JavaHome(ctx, 17)
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (r *run) kit(ctx context.Context, jars string, t *target) error {
 	if r.fixture {
 		want = kitTestsOnItself
 	}
-	java, err := install.JavaHome(17)
+	java, err := install.JavaHome(ctx, 17)
 	if err != nil {
 		return err
 	}

