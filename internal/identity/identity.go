@@ -15,6 +15,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/sluice-data/sluice/internal/secret"
 )
@@ -22,7 +23,10 @@ import (
 // Config is what a [Service] is made of.
 type Config struct {
 	Accounts []Account
-	// SigningKey signs tokens; tokens of PreviousKeys are still accepted.
+	// Issuers are the external authorities whose principals are let in.
+	Issuers []Issuer
+	// SigningKey signs tokens; tokens of PreviousKeys are still accepted. With
+	// Issuers it may be left out: then there are no tokens of our own.
 	SigningKey   SigningKey
 	PreviousKeys []VerifyKey
 	// Issuer and Audience are the iss and aud of tokens: by default both are
@@ -38,11 +42,14 @@ type Config struct {
 	// TrustedProxies are believed about where a request comes from.
 	TrustedProxies []netip.Prefix
 	Limits         Limits
-	// Observe is called after each attempt: kind "bearer" or "client",
-	// outcome "ok", "refused" or "throttled". It must not block.
-	Observe func(kind, outcome string)
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// Observe is called after each attempt: kind "bearer", "certificate" or
+	// "client", outcome "ok", "refused", "throttled" or "unavailable".
+	// ObserveIssuer is called after each request to an issuer, outcome "ok" or
+	// "error". They must not block.
+	Observe       func(kind, outcome string)
+	ObserveIssuer func(issuer, outcome string)
+	Logger        *slog.Logger
+	Now           func() time.Time
 }
 
 // StaticToken is a fixed token of an account.
@@ -88,7 +95,17 @@ func (l Limits) orDefaults() Limits {
 type Service struct {
 	cfg      Config
 	accounts *accounts
-	tokens   *tokens
+	tokens   *tokens // nil without a signing key
+	issuers  []*issuer
+	byName   map[string]*issuer
+	byURL    map[string]*issuer // by iss
+	opaque   []*issuer          // asked about tokens that are no JWTs; longest prefix first
+	byCert   []*issuer          // that verify client certificates
+	// flights coalesce verifications of one token.
+	flights singleflight.Group
+	// certificates are like verified, by the SHA-256 of a certificate. They
+	// are apart, since a certificate is no secret.
+	certificates *lru.Cache[[sha256.Size]byte, verified]
 	// verified holds what tokens stand for, by their SHA-256. Static tokens
 	// are in static.
 	verified *lru.Cache[[sha256.Size]byte, verified]
@@ -99,19 +116,48 @@ type Service struct {
 
 type verified struct {
 	principal Principal
-	expires   time.Time
+	expires   time.Time // when it must be verified again
+	// issuer is who vouches for it, nil for our own tokens; what it said in
+	// another epoch counts no more.
+	issuer *issuer
+	epoch  uint64
+	trust  *authorities // of a certificate
+	// bound is the certificate that a token may be used with only (RFC 8705);
+	// nil for none.
+	bound *[sha256.Size]byte
+	// of is what the issuer said.
+	of identityOf
+}
+
+// current reports whether v can be believed without verifying again.
+func (v *verified) current(now time.Time) bool {
+	if !now.Before(v.expires) {
+		return false
+	}
+	switch {
+	case v.issuer == nil:
+		return true
+	case v.issuer.certs != nil:
+		return v.trust == v.issuer.certs.trusted.Load()
+	}
+	epoch, ok := v.issuer.verifier.epoch(now)
+	return ok && epoch == v.epoch
 }
 
 const (
 	verifiedTokens = 8192
+	// verifyTimeout bounds a verification with all that it asks for.
+	verifyTimeout = 10 * time.Second
+	// verifiedAtMost bounds how long a verification is believed.
+	verifiedAtMost = time.Hour
 	defaultName    = "sluice"
 	realm          = `realm="sluice"`
 )
 
 // New checks the configuration and returns its Service.
 func New(cfg Config) (*Service, error) {
-	if cfg.SigningKey.private == nil {
-		return nil, errors.New("a signing key is required")
+	if cfg.SigningKey.private == nil && len(cfg.Issuers) == 0 {
+		return nil, errors.New("a signing key is required, or an issuer")
 	}
 	if cfg.Issuer == "" {
 		cfg.Issuer = defaultName
@@ -124,6 +170,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(string, string) {}
+	}
+	if cfg.ObserveIssuer == nil {
+		cfg.ObserveIssuer = func(string, string) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -140,15 +189,27 @@ func New(cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token cache: %w", err)
 	}
+	certificates, err := lru.New[[sha256.Size]byte, verified](verifiedTokens)
+	if err != nil {
+		return nil, fmt.Errorf("certificate cache: %w", err)
+	}
 	s := &Service{
 		cfg:             cfg,
 		accounts:        accounts,
-		tokens:          newTokens(cfg.SigningKey, cfg.PreviousKeys, cfg.Issuer, cfg.Audience, cfg.Now),
 		verified:        cache,
+		certificates:    certificates,
+		byName:          map[string]*issuer{},
+		byURL:           map[string]*issuer{},
 		static:          map[[sha256.Size]byte]Principal{},
 		perClient:       newThrottle(cfg.Limits.ClientFailures, cfg.Limits.Window, cfg.Now),
 		perAddress:      newThrottle(cfg.Limits.AddressFailures, cfg.Limits.Window, cfg.Now),
 		perTokenAddress: newThrottle(cfg.Limits.TokenFailures, cfg.Limits.Window, cfg.Now),
+	}
+	if cfg.SigningKey.private != nil {
+		s.tokens = newTokens(cfg.SigningKey, cfg.PreviousKeys, cfg.Issuer, cfg.Audience, cfg.Now)
+	}
+	if err := s.openIssuers(); err != nil {
+		return nil, err
 	}
 	for _, t := range cfg.StaticTokens {
 		account := accounts.byID[t.ClientID]
@@ -170,25 +231,31 @@ func CheckStaticToken(t secret.Value) error {
 	if len(s) < MinSecretBytes || len(s) > 512 {
 		return fmt.Errorf("a static token must be %d to 512 characters long", MinSecretBytes)
 	}
-	if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=") != "" {
+	if !isTokenText(s) {
 		return errors.New("a static token may hold letters, digits and - . _ ~ + / = only")
 	}
 	return nil
 }
 
+// isTokenText reports whether s has the characters of a b64token (RFC 6750
+// section 2.1).
+func isTokenText(s string) bool {
+	return strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=") == ""
+}
+
 // principal is the account calling by itself.
 func (a *Account) principal() Principal {
-	return Principal{ID: principalID(a.ClientID), Subject: a.ClientID, Kind: KindService, Grants: a.Grants}
+	return Principal{ID: principalID(a.ClientID), Subject: a.ClientID, Kind: KindService, Organisation: a.Organisation, Grants: a.Grants}
 }
 
 // Refusal is why a request has no principal. Message and Challenge are
 // written for the caller and tell nothing about the token; Cause is for logs.
 type Refusal struct {
-	// Status is 401 or 429.
+	// Status is 401, 429, or 503 when the token's issuer cannot be asked.
 	Status     int
 	Message    string
 	Challenge  string        // WWW-Authenticate, with 401
-	RetryAfter time.Duration // with 429
+	RetryAfter time.Duration // with 429 and 503
 	Cause      error
 }
 
@@ -203,11 +270,16 @@ func (e *Refusal) Error() string {
 // Unwrap returns the cause.
 func (e *Refusal) Unwrap() error { return e.Cause }
 
-// Authenticate returns who sent a request, by its bearer token (RFC 6750
-// section 2.1; in no other place of the request). The error is a [*Refusal].
+// Authenticate returns who sent a request: by its bearer token (RFC 6750
+// section 2.1; in no other place of the request) or, when it has no
+// Authorization header, by the client certificate of its connection. The
+// error is a [*Refusal].
 func (s *Service) Authenticate(r *http.Request) (Principal, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
+		if len(s.byCert) > 0 && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			return s.authenticateCertificate(r)
+		}
 		return Principal{}, &Refusal{
 			Status: http.StatusUnauthorized, Challenge: "Bearer " + realm,
 			Message: "Not authorized: send a bearer token in the Authorization header",
@@ -215,63 +287,93 @@ func (s *Service) Authenticate(r *http.Request) (Principal, error) {
 	}
 	token, ok := bearerToken(values)
 	if !ok {
-		return s.refuse(r, errors.New("the Authorization header is not one bearer token"))
+		return s.refuse(r, "bearer", errors.New("the Authorization header is not one bearer token"))
 	}
 	sum := digest(token)
 	if p, ok := s.static[sum]; ok {
 		s.cfg.Observe("bearer", "ok")
 		return p, nil
 	}
-	if v, ok := s.verified.Get(sum); ok {
-		if s.cfg.Now().Before(v.expires) {
-			s.cfg.Observe("bearer", "ok")
-			return v.principal, nil
+	v, ok := s.known(sum)
+	if !ok {
+		var err error
+		if v, err = s.verifyFor(r, token, sum); err != nil {
+			return Principal{}, err
 		}
-		s.verified.Remove(sum)
 	}
-	c, err := s.tokens.verify(token)
-	if err != nil {
-		return s.refuse(r, err)
+	if v.bound != nil && !presents(r, *v.bound) {
+		return s.refuse(r, "bearer", errors.New("the token is bound to a certificate that the connection does not have"))
 	}
-	p, err := s.principalOf(c)
-	if err != nil {
-		return s.refuse(r, err)
-	}
-	s.verified.Add(sum, verified{principal: p, expires: time.Unix(c.Expires, 0).Add(Skew)})
 	s.cfg.Observe("bearer", "ok")
-	return p, nil
+	return v.principal, nil
+}
+
+// known returns a verification that can be believed again.
+func (s *Service) known(sum [sha256.Size]byte) (verified, bool) {
+	v, ok := s.verified.Get(sum)
+	if ok && v.current(s.cfg.Now()) {
+		return v, true
+	}
+	return verified{}, false
+}
+
+// presents reports whether a request's connection has a certificate.
+func presents(r *http.Request, want [sha256.Size]byte) bool {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && thumbprint(r.TLS.PeerCertificates[0]) == want
 }
 
 // refuse counts a failure and answers it.
-func (s *Service) refuse(r *http.Request, cause error) (Principal, error) {
-	address := ClientAddress(r, s.cfg.TrustedProxies)
-	if wait := s.perTokenAddress.take(throttleAddress(address)); wait > 0 {
-		s.cfg.Observe("bearer", "throttled")
-		return Principal{}, &Refusal{
-			Status: http.StatusTooManyRequests, RetryAfter: wait, Cause: cause,
-			Message: "Too many requests with invalid tokens come from this address; try again later",
+func (s *Service) refuse(r *http.Request, kind string, cause error) (Principal, error) {
+	address := throttleAddress(ClientAddress(r, s.cfg.TrustedProxies))
+	if wait := s.perTokenAddress.take(address); wait > 0 {
+		return Principal{}, s.throttled(kind, wait, cause)
+	}
+	return Principal{}, s.refusal(kind, cause)
+}
+
+func (s *Service) throttled(kind string, wait time.Duration, cause error) *Refusal {
+	s.cfg.Observe(kind, "throttled")
+	return &Refusal{
+		Status: http.StatusTooManyRequests, RetryAfter: wait, Cause: cause,
+		Message: "Too many requests with invalid tokens come from this address; try again later",
+	}
+}
+
+func (s *Service) refusal(kind string, cause error) *Refusal {
+	s.cfg.Observe(kind, "refused")
+	if kind == "certificate" {
+		return &Refusal{
+			Status: http.StatusUnauthorized, Cause: cause, Challenge: "Bearer " + realm,
+			Message: "Not authorized: the client certificate is not accepted",
 		}
 	}
-	s.cfg.Observe("bearer", "refused")
-	return Principal{}, &Refusal{
+	return &Refusal{
 		Status: http.StatusUnauthorized, Cause: cause,
 		Message:   "Not authorized: the token is not valid or has expired",
 		Challenge: "Bearer " + realm + `, error="invalid_token", error_description="The access token is not valid or has expired"`,
 	}
 }
 
+// unavailable answers for a token of which nothing was found out.
+func (s *Service) unavailable(kind string, cause error) *Refusal {
+	s.cfg.Observe(kind, "unavailable")
+	return &Refusal{
+		Status: http.StatusServiceUnavailable, RetryAfter: 5 * time.Second, Cause: cause,
+		Message: "The token cannot be checked now, since its issuer does not answer; try again",
+	}
+}
+
 // principalOf looks a token's account and actor up, so that a token outlives
 // neither.
 func (s *Service) principalOf(c *claims) (Principal, error) {
-	account := s.accounts.byID[c.Subject]
-	if account == nil {
-		return Principal{}, fmt.Errorf("the token's account %q does not exist", clip(c.Subject))
-	}
 	granted, err := parseScope(c.Scope)
 	if err != nil {
 		return Principal{}, errors.New("the token's scope is not known")
 	}
-	p := account.principal()
+	p, err := s.subjectOf(c)
+	if err != nil {
+		return Principal{}, err
+	}
 	p.signOnly = granted == scopeSign
 	if c.Actor != nil {
 		a := s.accounts.byID[c.Actor.Subject]
@@ -281,6 +383,27 @@ func (s *Service) principalOf(c *claims) (Principal, error) {
 		p.Actor, p.actorGrants = principalID(a.ClientID), a.Grants
 	}
 	return p, nil
+}
+
+// subjectOf is the account of one of our tokens, or the issuer's principal
+// whose token it was exchanged for.
+func (s *Service) subjectOf(c *claims) (Principal, error) {
+	if c.External == nil {
+		account := s.accounts.byID[c.Subject]
+		if account == nil {
+			return Principal{}, fmt.Errorf("the token's account %q does not exist", clip(c.Subject))
+		}
+		return account.principal(), nil
+	}
+	name, subject, ok := strings.Cut(c.Subject, ":")
+	i := s.byName[name]
+	if !ok || i == nil {
+		return Principal{}, fmt.Errorf("the issuer of the token's subject %q is not configured", clip(c.Subject))
+	}
+	if !i.Claims.speaksFor(c.External.Organisation) {
+		return Principal{}, errors.New("the token's organisation is not among those that the issuer may speak for")
+	}
+	return i.principal(identityOf{subject, c.External.Organisation, c.External.Groups, c.External.Attributes}), nil
 }
 
 // staticPrincipal returns the principal of a fixed token. Looking up its

@@ -118,6 +118,9 @@ func (s *Service) token(w http.ResponseWriter, r *http.Request) (*tokenResponse,
 	if err != nil {
 		return nil, err
 	}
+	if s.tokens == nil {
+		return nil, invalidRequest("the catalog signs no tokens; get one from its issuer")
+	}
 	client, err := clientCredentials(r, form)
 	if err != nil {
 		return nil, err
@@ -362,11 +365,14 @@ func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c clien
 		}
 	}
 	if c.bearer != "" && c.bearer != form["subject_token"] && c.bearer != form["actor_token"] {
-		if _, err := s.checkedClaims(c.bearer); err != nil {
+		if _, err := s.checkedClaims(r, c.bearer); err != nil {
+			if away := issuerAway(err); away != nil {
+				return nil, away
+			}
 			return nil, invalidClient(false, "the bearer token is not valid or has expired", err)
 		}
 	}
-	subject, err := s.checkedClaims(form["subject_token"])
+	subject, err := s.checkedClaims(r, form["subject_token"])
 	// Java renews an expired token so, with its client secret: as good as the
 	// client credentials grant, and the start of a new session.
 	renewed := account != nil && subject != nil && subject.Actor == nil && subject.Subject == account.ClientID
@@ -382,9 +388,9 @@ func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c clien
 			description: "the client is not the subject of subject_token; send the client's own token as actor_token",
 		}
 	}
-	issued := claims{Subject: subject.Subject, Scope: subject.Scope, Actor: subject.Actor, NotAfter: subject.NotAfter}
+	issued := claims{Subject: subject.Subject, Scope: subject.Scope, Actor: subject.Actor, NotAfter: subject.NotAfter, External: subject.External}
 	if form["actor_token"] != "" {
-		acting, err := s.checkedClaims(form["actor_token"])
+		acting, err := s.checkedClaims(r, form["actor_token"])
 		if err != nil {
 			return nil, s.invalidToken(r, "actor_token", err)
 		}
@@ -416,10 +422,18 @@ func checkTokenTypes(form map[string]string) error {
 
 // checkedClaims returns the claims of a token whose account and actor exist.
 // With errExpired the claims are valid too. A static token has the claims of
-// its account.
-func (s *Service) checkedClaims(token string) (*claims, error) {
+// its account, and a token of an issuer those with which one of ours can stand
+// for it.
+func (s *Service) checkedClaims(r *http.Request, token string) (*claims, error) {
 	if p, ok := s.staticPrincipal(token); ok {
 		return &claims{Subject: p.Subject, Scope: "catalog"}, nil
+	}
+	i, own, err := s.issuerOf(token)
+	if err != nil {
+		return nil, err
+	}
+	if !own {
+		return s.externalClaims(r, token, i)
 	}
 	c, err := s.tokens.verify(token)
 	if err != nil && !errors.Is(err, errExpired) {
@@ -431,9 +445,64 @@ func (s *Service) checkedClaims(token string) (*claims, error) {
 	return c, err
 }
 
+// externalClaims makes claims of an issuer's token. What is issued for it
+// lasts no longer than the verification of the token may be believed, and is
+// not renewed beyond: after that the issuer has a say again.
+func (s *Service) externalClaims(r *http.Request, token string, i *issuer) (*claims, error) {
+	sum := digest(token)
+	v, ok := s.known(sum)
+	if !ok {
+		var err error
+		if v, err = s.verifyFor(r, token, sum); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case v.bound != nil:
+		return nil, errors.New("the token is bound to a certificate; one that is not cannot be had for it")
+	case v.principal.Actor != "":
+		return nil, errors.New("the token has an actor; chains of actors are not supported")
+	}
+	// A token's expiry has the allowance for clocks in it.
+	ends := v.expires.Add(-Skew)
+	if most := s.cfg.Now().Add(s.cfg.TokenLifetime); ends.After(most) {
+		ends = most
+	}
+	return &claims{
+		Subject: i.id(v.of.subject), Scope: "catalog", NotAfter: ends.Unix(),
+		External: &external{v.of.organisation, v.of.groups, v.of.attributes},
+	}, nil
+}
+
+// issuerAway is the answer when a token's issuer cannot be asked, or the
+// attempts of the address are used up; nil for other errors.
+func issuerAway(err error) error {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || refusal.Status == http.StatusUnauthorized {
+		return nil
+	}
+	e := &oauthError{
+		status: refusal.Status, code: "temporarily_unavailable", retryAfter: refusal.RetryAfter, cause: refusal.Cause,
+		description: "the issuer of a token cannot be asked now; try again",
+	}
+	if refusal.Status == http.StatusTooManyRequests {
+		e.code, e.description = "invalid_request", "too many requests with invalid tokens come from this address; try again later"
+	}
+	return e
+}
+
 // invalidToken answers for a token that is not good: RFC 8693 section 2.2.2
 // wants invalid_request, whatever the reason. Such attempts count as failures.
 func (s *Service) invalidToken(r *http.Request, parameter string, cause error) error {
+	if away := issuerAway(cause); away != nil {
+		return away
+	}
+	var counted *Refusal
+	if errors.As(cause, &counted) {
+		e := invalidRequest("%s is not valid or has expired", parameter)
+		e.cause = cause
+		return e
+	}
 	address := throttleAddress(ClientAddress(r, s.cfg.TrustedProxies))
 	if wait := s.perTokenAddress.take(address); wait > 0 {
 		s.cfg.Observe("bearer", "throttled")
@@ -451,6 +520,11 @@ func (s *Service) invalidToken(r *http.Request, parameter string, cause error) e
 // delegate returns the actor of a token with which acting calls for subject.
 func (s *Service) delegate(subject, acting *claims) (*actor, error) {
 	switch {
+	case acting.External != nil:
+		return nil, &oauthError{
+			status: http.StatusBadRequest, code: "unauthorized_client",
+			description: "the actor must be an account of the catalog",
+		}
 	case acting.Actor != nil || subject.Actor != nil && subject.Actor.Subject != acting.Subject:
 		return nil, &oauthError{
 			status: http.StatusBadRequest, code: "unauthorized_client",
@@ -507,6 +581,9 @@ func (s *Service) issue(r *http.Request, c claims, grant string) (*tokenResponse
 	token, err := s.tokens.sign(c)
 	if err != nil {
 		return nil, err
+	}
+	if len(token) > maxTokenBytes {
+		return nil, invalidRequest("the subject has too many groups and attributes for a token of the catalog; use its own token")
 	}
 	attrs := []any{"client", c.Subject, "grant", grant, "scope", c.Scope, "address", ClientAddress(r, s.cfg.TrustedProxies)}
 	if c.Actor != nil {

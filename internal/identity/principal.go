@@ -3,21 +3,34 @@
 
 package identity
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind tells how a principal proved who it is.
 type Kind uint8
 
-// The kinds of principal. More follow with external issuers and certificates.
+// The kinds of principal.
 const (
-	KindAnonymous Kind = iota
-	KindService        // a built-in service account
+	KindAnonymous   Kind = iota
+	KindService          // a built-in service account
+	KindToken            // a token of an external issuer
+	KindWorkload         // a Kubernetes service account
+	KindCertificate      // a client certificate
 )
 
 // String is the word that logs and audit records use.
 func (k Kind) String() string {
-	if k == KindService {
+	switch k {
+	case KindService:
 		return "service"
+	case KindToken:
+		return "token"
+	case KindWorkload:
+		return "workload"
+	case KindCertificate:
+		return "certificate"
 	}
 	return "anonymous"
 }
@@ -56,10 +69,20 @@ type Grant struct {
 // Principals share their slices; nobody changes them.
 type Principal struct {
 	// ID is stable over tokens and restarts and names the principal in
-	// records: "account:" and the client id.
+	// records: "account:" and the client id, or the issuer's name, a colon and
+	// the subject. No two principals of any issuers have the same.
 	ID      string
-	Subject string // the token's subject
+	Issuer  string // name of the issuer; "" for a built-in account
+	Subject string // client id, or the subject as the issuer knows it
 	Kind    Kind
+	// Organisation is whose principal it is; "" when nothing says so.
+	Organisation string
+	// Groups are the ids of the principal's groups: the issuer's name, a colon
+	// and the name that the issuer knows.
+	Groups []string
+	// Attributes are what the issuer's mapping took from the token. A claim
+	// that is missing is no attribute.
+	Attributes map[string]AttributeValue
 	// Actor is the ID of who acts on the principal's behalf; "" when the
 	// principal calls by itself.
 	Actor  string
@@ -96,19 +119,28 @@ func accessOf(grants []Grant, warehouse string) Access {
 
 // Account is a built-in service account.
 type Account struct {
-	ClientID string
+	ClientID     string
+	Organisation string
 	// Secrets are at most two argon2id hashes in PHC form, so that a secret
 	// can be replaced while the old one still works.
 	Secrets []Hash
 	Grants  []Grant
-	// ActFor names the clients on whose behalf the account may exchange their
-	// tokens; AnyWarehouse's sign, "*", stands for every client.
+	// ActFor names on whose behalf the account may exchange their tokens: the
+	// client id of another account, "*" for every account, the id of an
+	// issuer's principal ("corp:alice"), or "corp:*" for all of an issuer.
 	ActFor []string
 }
 
 // principalID names a built-in account in records.
 func principalID(clientID string) string { return "account:" + clientID }
 
-func (a *Account) mayActFor(clientID string) bool {
-	return slices.Contains(a.ActFor, clientID) || slices.Contains(a.ActFor, "*")
+func (a *Account) mayActFor(subject string) bool {
+	if slices.Contains(a.ActFor, subject) {
+		return true
+	}
+	issuer, _, external := strings.Cut(subject, ":")
+	if external {
+		return slices.Contains(a.ActFor, issuer+":*")
+	}
+	return slices.Contains(a.ActFor, "*")
 }

@@ -26,13 +26,21 @@ const (
 type claims struct {
 	Issuer   string `json:"iss"`
 	Audience string `json:"aud"`
-	Subject  string `json:"sub"` // client id
+	Subject  string `json:"sub"` // client id, or the id of an issuer's principal
 	Expires  int64  `json:"exp"`
 	IssuedAt int64  `json:"iat"`
 	NotAfter int64  `json:"session_exp,omitempty"` // exchanges end here
 	ID       string `json:"jti"`
 	Scope    string `json:"scope"`
 	Actor    *actor `json:"act,omitempty"` // RFC 8693 section 4.1
+	// External is what an issuer said of a subject that is not an account.
+	External *external `json:"ext,omitempty"`
+}
+
+type external struct {
+	Organisation string                    `json:"org"`
+	Groups       []string                  `json:"groups,omitempty"` // as the issuer knows them
+	Attributes   map[string]AttributeValue `json:"attributes,omitempty"`
 }
 
 type actor struct {

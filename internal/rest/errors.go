@@ -71,8 +71,11 @@ func (c *call) toWire(err error) wireError {
 	switch {
 	case errors.As(err, &refusal):
 		e := wireError{status: refusal.Status, kind: "NotAuthorizedException", message: refusal.Message, retryAfter: refusal.RetryAfter}
-		if refusal.Status == http.StatusTooManyRequests {
+		switch refusal.Status {
+		case http.StatusTooManyRequests:
 			e.kind = "TooManyRequestsException"
+		case http.StatusServiceUnavailable:
+			e.kind = "ServiceUnavailableException"
 		}
 		if refusal.Challenge != "" {
 			e.header = [2]string{"WWW-Authenticate", refusal.Challenge}

@@ -58,14 +58,22 @@ func Check(ctx context.Context, c *config.Config, out io.Writer) (failed int) {
 			return bucket.Check(ctx)
 		})
 	}
+	var ids *identity.Service
 	report("accounts and keys", func(context.Context) error {
 		ic, err := identityConfig(c)
 		if err != nil {
 			return err
 		}
-		_, err = identity.New(ic)
+		ids, err = identity.New(ic)
 		return err
 	})
+	if ids != nil {
+		probing, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		ids.Probe(probing, func(issuer string, err error) {
+			report("issuer "+issuer, func(context.Context) error { return err })
+		})
+	}
 	if file := c.Audit.Reads; file != "off" && file != "stderr" {
 		report("audit log", func(ctx context.Context) error {
 			log, err := audit.OpenFile(file, audit.Options{})
@@ -80,7 +88,7 @@ func Check(ctx context.Context, c *config.Config, out io.Writer) (failed int) {
 			continue
 		}
 		report("TLS of listener "+name, func(context.Context) error {
-			_, err := newCertificates(*l.TLS, slog.New(slog.DiscardHandler))
+			_, err := newCertificates(*l.TLS, false, slog.New(slog.DiscardHandler))
 			return err
 		})
 	}

@@ -19,8 +19,10 @@ import (
 )
 
 // listen opens a listener. What it refuses the configuration has refused
-// before; a listener is made in one place, so it is checked here too.
-func listen(ctx context.Context, c config.Listener, log *slog.Logger) (net.Listener, *certificates, error) {
+// before; a listener is made in one place, so it is checked here too. With
+// askClients, clients of a TLS listener are asked for a certificate; whether
+// it is believed is decided with each request.
+func listen(ctx context.Context, c config.Listener, askClients bool, log *slog.Logger) (net.Listener, *certificates, error) {
 	host, _, err := net.SplitHostPort(c.Address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %q: %w", c.Address, err)
@@ -30,7 +32,7 @@ func listen(ctx context.Context, c config.Listener, log *slog.Logger) (net.Liste
 	}
 	var certs *certificates
 	if c.TLS != nil {
-		if certs, err = newCertificates(*c.TLS, log); err != nil {
+		if certs, err = newCertificates(*c.TLS, askClients, log); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -53,6 +55,7 @@ func listen(ctx context.Context, c config.Listener, log *slog.Logger) (net.Liste
 type certificates struct {
 	files      config.TLS
 	minVersion uint16
+	askClients bool
 	log        *slog.Logger
 
 	mu      sync.Mutex
@@ -64,8 +67,8 @@ type certificates struct {
 // certificateCheck is how often the files are looked at, at most.
 const certificateCheck = time.Second
 
-func newCertificates(files config.TLS, log *slog.Logger) (*certificates, error) {
-	c := &certificates{files: files, minVersion: tls.VersionTLS12, log: log}
+func newCertificates(files config.TLS, askClients bool, log *slog.Logger) (*certificates, error) {
+	c := &certificates{files: files, minVersion: tls.VersionTLS12, askClients: askClients, log: log}
 	if files.MinVersion == "1.3" {
 		c.minVersion = tls.VersionTLS13
 	}
@@ -141,6 +144,9 @@ func (c *certificates) load() (*tls.Config, error) {
 		return nil, fmt.Errorf("TLS certificate %s with key %s: %w", c.files.Cert, c.files.Key, err)
 	}
 	t := &tls.Config{MinVersion: c.minVersion, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	if c.askClients {
+		t.ClientAuth = tls.RequestClientCert
+	}
 	if c.files.ClientCA != "" {
 		raw, err := os.ReadFile(c.files.ClientCA)
 		if err != nil {

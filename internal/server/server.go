@@ -170,7 +170,7 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	c.StaticTokens, c.Logger, c.Observe = o.StaticTokens, s.log, s.metrics.Authentication
+	c.StaticTokens, c.Logger, c.Observe, c.ObserveIssuer = o.StaticTokens, s.log, s.metrics.Authentication, s.metrics.IssuerRequest
 	if s.ids, err = identity.New(c); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -181,18 +181,20 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 func identityConfig(c *config.Config) (identity.Config, error) {
 	var err error
 	ic := identity.Config{
-		Issuer: c.Tokens.Issuer, TokenLifetime: c.Tokens.Lifetime, MaxSession: c.Tokens.MaxSession,
+		Issuer: c.OwnIssuer(), TokenLifetime: c.Tokens.Lifetime, MaxSession: c.Tokens.MaxSession,
 		Limits: identity.Limits{
 			Window: c.Limits.Failures.Window, ClientFailures: c.Limits.Failures.PerClient,
 			AddressFailures: c.Limits.Failures.PerAddress, TokenFailures: c.Limits.Failures.Tokens,
 		},
 	}
-	if ic.Issuer == "" {
-		ic.Issuer = c.PublicURI
-	}
 	ic.Audience = ic.Issuer
-	if ic.SigningKey, err = identity.ParseSigningKey(c.Tokens.SigningKey.Value); err != nil {
-		return ic, fmt.Errorf("tokens.signing_key: %w", err)
+	if !c.Tokens.SigningKey.Value.Empty() {
+		if ic.SigningKey, err = identity.ParseSigningKey(c.Tokens.SigningKey.Value); err != nil {
+			return ic, fmt.Errorf("tokens.signing_key: %w", err)
+		}
+	}
+	for i := range c.Issuers {
+		ic.Issuers = append(ic.Issuers, c.Issuers[i].Identity())
 	}
 	for i, k := range c.Tokens.PreviousKeys {
 		key, err := identity.ParseVerifyKey(k.Value)
@@ -209,16 +211,12 @@ func identityConfig(c *config.Config) (identity.Config, error) {
 		ic.TrustedProxies = append(ic.TrustedProxies, prefix)
 	}
 	for _, a := range c.Accounts {
-		account := identity.Account{ClientID: a.ClientID, ActFor: a.ActFor}
+		account := identity.Account{ClientID: a.ClientID, Organisation: a.Organisation, ActFor: a.ActFor}
 		for _, h := range a.Secrets {
 			account.Secrets = append(account.Secrets, h.Value)
 		}
 		for _, g := range a.Grants {
-			access := identity.AccessRead
-			if g.Access == "write" {
-				access = identity.AccessWrite
-			}
-			account.Grants = append(account.Grants, identity.Grant{Warehouse: g.Warehouse, Access: access})
+			account.Grants = append(account.Grants, identity.Grant{Warehouse: g.Warehouse, Access: config.AccessOf(g.Access)})
 		}
 		ic.Accounts = append(ic.Accounts, account)
 	}
@@ -252,7 +250,7 @@ func (s *Server) openListeners(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := s.listen(ctx, "catalog", s.cfg.Listeners.Catalog, handler); err != nil {
+	if err := s.listen(ctx, "catalog", s.cfg.Listeners.Catalog, handler, s.ids.AsksForCertificates()); err != nil {
 		return err
 	}
 	if s.cfg.Listeners.Metrics.Address == "" {
@@ -261,11 +259,11 @@ func (s *Server) openListeners(ctx context.Context, o Options) error {
 	mux := http.NewServeMux()
 	s.health.register(mux)
 	mux.Handle("GET /metrics", s.metrics.Handler())
-	return s.listen(ctx, "metrics", config.Listener(s.cfg.Listeners.Metrics), mux)
+	return s.listen(ctx, "metrics", config.Listener(s.cfg.Listeners.Metrics), mux, false)
 }
 
-func (s *Server) listen(ctx context.Context, name string, c config.Listener, handler http.Handler) error {
-	l, certs, err := listen(ctx, c, s.log)
+func (s *Server) listen(ctx context.Context, name string, c config.Listener, handler http.Handler, askClients bool) error {
+	l, certs, err := listen(ctx, c, askClients, s.log)
 	if err != nil {
 		return fmt.Errorf("listeners.%s: %w", name, err)
 	}
@@ -354,7 +352,9 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 		p, err := s.ids.Authenticate(r)
 		var refusal *identity.Refusal
 		if errors.As(err, &refusal) {
-			w.Header().Set("WWW-Authenticate", refusal.Challenge)
+			if refusal.Challenge != "" {
+				w.Header().Set("WWW-Authenticate", refusal.Challenge)
+			}
 			http.Error(w, refusal.Message, refusal.Status)
 			return
 		}
@@ -379,6 +379,7 @@ func (s *Server) Reload(ctx context.Context) {
 			e.certs.reload()
 		}
 	}
+	s.ids.Reload()
 	if s.reads != nil {
 		if err := s.reads.Reopen(ctx); err != nil {
 			s.log.Error("the audit log cannot be opened anew; the open one stays in use", "error", err)
@@ -399,6 +400,7 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 		KeepReports: s.cfg.Maintenance.KeepReports, KeepEvents: s.cfg.Maintenance.KeepEvents, Logger: s.log,
 	}
 	workers.Go(func() { maintenance.Run(background) })
+	workers.Go(func() { s.ids.Run(background) })
 
 	failed := make(chan error, len(s.servers))
 	for _, e := range s.servers {

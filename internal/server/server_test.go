@@ -76,13 +76,13 @@ func TestPlainListenersOffLoopbackAreRefused(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "example.com:0"} {
-		if l, _, err := listen(t.Context(), config.Listener{Address: address}, log); err == nil {
+		if l, _, err := listen(t.Context(), config.Listener{Address: address}, false, log); err == nil {
 			l.Close()
 			t.Errorf("%s listens", address)
 		}
 	}
 	for _, c := range []config.Listener{{Address: "127.0.0.1:0"}, {Address: "localhost:0"}, {Address: "0.0.0.0:0", Insecure: true}} {
-		l, _, err := listen(t.Context(), c, log)
+		l, _, err := listen(t.Context(), c, false, log)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue

@@ -42,6 +42,7 @@ type Metrics struct {
 	cacheMiss  prometheus.Counter
 	readBytes  prometheus.Counter
 	auth       *prometheus.CounterVec
+	issuers    *prometheus.CounterVec
 	reports    reportMetrics
 }
 
@@ -100,7 +101,8 @@ func NewMetrics(o MetricsOptions) *Metrics {
 	lookups := counterVec("sluice_metadata_cache_lookups_total", "Look-ups of table and view metadata by whether the cache had it.", "result")
 	m.cacheHits, m.cacheMiss = lookups.WithLabelValues("hit"), lookups.WithLabelValues("miss")
 	m.readBytes = counter("sluice_metadata_read_bytes_total", "Bytes of metadata read from object stores.")
-	m.auth = counterVec("sluice_authentications_total", "Attempts to authenticate by bearer token or client secret.", "kind", "outcome")
+	m.issuers = counterVec("sluice_issuer_requests_total", "Requests to issuers of tokens, for keys or about a token: ok, error.", "issuer", "outcome")
+	m.auth = counterVec("sluice_authentications_total", "Attempts to authenticate by bearer token, client certificate or client secret.", "kind", "outcome")
 	m.reports = newReportMetrics(m.registry, o.ReportsByTable)
 	return m
 }
@@ -228,6 +230,12 @@ func (m *Metrics) MetricsReport(reportType string, report []byte) {
 	m.reports.observe(reportType, report)
 }
 
-// Authentication counts an attempt: kind "bearer" or "client", outcome "ok",
-// "refused" or "throttled".
+// IssuerRequest counts a request to an issuer of tokens: outcome "ok" or
+// "error".
+func (m *Metrics) IssuerRequest(issuer, outcome string) {
+	m.issuers.WithLabelValues(issuer, outcome).Inc()
+}
+
+// Authentication counts an attempt: kind "bearer", "certificate" or "client",
+// outcome "ok", "refused", "throttled" or "unavailable".
 func (m *Metrics) Authentication(kind, outcome string) { m.auth.WithLabelValues(kind, outcome).Inc() }

@@ -35,6 +35,7 @@ type Config struct {
 	Store       Store       `config:"store" required:"true" doc:"Where the catalog's state is kept: exactly one of sqlite and postgres."`
 	Warehouses  []Warehouse `config:"warehouses" required:"true" doc:"The warehouses that are served."`
 	Accounts    []Account   `config:"accounts" doc:"Built-in service accounts."`
+	Issuers     []Issuer    `config:"issuers" doc:"External authorities whose tokens or certificates are accepted."`
 	Tokens      Tokens      `config:"tokens" doc:"Access tokens that the catalog signs itself."`
 	Limits      Limits      `config:"limits" doc:"Bounds on what clients may use up."`
 	Cache       Cache       `config:"cache" doc:"Memory for what is read again and again."`
@@ -141,16 +142,92 @@ type Azure struct {
 
 // Account is a built-in service account.
 type Account struct {
-	ClientID string   `config:"client_id" required:"true" doc:"Client id: 1 to 128 of A-Z a-z 0-9 . _ ~ @ -"`
-	Secrets  []Hash   `config:"secrets" required:"true" doc:"One or two argon2id hashes (catalogd hash-secret), so that a secret can be replaced while the old one still works: {file: …}, {env: …} or {hash: …}."`
-	Grants   []Grant  `config:"grants" doc:"What the account may do."`
-	ActFor   []string `config:"act_for" doc:"Clients on whose behalf the account may exchange their tokens (RFC 8693); \"*\" for every client."`
+	ClientID     string   `config:"client_id" required:"true" doc:"Client id: 1 to 128 of A-Z a-z 0-9 . _ ~ @ -"`
+	Secrets      []Hash   `config:"secrets" required:"true" doc:"One or two argon2id hashes (catalogd hash-secret), so that a secret can be replaced while the old one still works: {file: …}, {env: …} or {hash: …}."`
+	Organisation string   `config:"organisation" doc:"Organisation that the account belongs to."`
+	Grants       []Grant  `config:"grants" doc:"What the account may do."`
+	ActFor       []string `config:"act_for" doc:"On whose behalf the account may exchange tokens (RFC 8693): another account's client id, \"*\" for every account, ISSUER:SUBJECT for a principal of an issuer, ISSUER:* for all of one."`
 }
 
 // Grant is access to warehouses.
 type Grant struct {
 	Warehouse string `config:"warehouse" required:"true" doc:"Name of a warehouse, or \"*\" for every one."`
 	Access    string `config:"access" required:"true" enum:"read,write" doc:"write includes read."`
+}
+
+// Issuer is an external authority.
+type Issuer struct {
+	Name          string         `config:"name" required:"true" doc:"Name, which begins the ids of its principals: small letters, digits and -. Never give it to another authority later."`
+	Kind          string         `config:"kind" required:"true" enum:"jwt,introspection,kubernetes,mtls" doc:"How its principals are verified: signed tokens by published keys, any tokens by asking (RFC 7662), service accounts of a cluster, client certificates."`
+	Issuer        string         `config:"issuer" doc:"The iss of its tokens, compared byte by byte; https, or http on this machine. Required with jwt and kubernetes."`
+	Audiences     []string       `config:"audiences" doc:"Values of aud, one of which a token must have. Required, but with mtls."`
+	Algorithms    []string       `config:"algorithms" default:"RS256,ES256" doc:"Signatures that are accepted: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA."`
+	Claims        Claims         `config:"claims" doc:"What makes a principal of a token or certificate. A claim is named as it stands in the token or, with / in front, by a JSON pointer. Certificates have cn, o, ou, san_dns, san_uri and san_email."`
+	Grants        []IssuerGrant  `config:"grants" doc:"What its principals may do."`
+	JWKSURI       string         `config:"jwks_uri" doc:"URL of the keys, with jwt; absent means OpenID Connect discovery."`
+	CAFile        string         `config:"ca_file" doc:"PEM file of authorities for connections to the issuer, relative to the configuration's directory; absent means the system's."`
+	Refresh       time.Duration  `config:"refresh" default:"5m" min:"10s" max:"1h" doc:"How often keys are fetched. A key that the issuer removes is used no longer than this."`
+	MaxStale      time.Duration  `config:"max_stale" default:"12h" min:"1m" max:"7d" doc:"How long keys are used that cannot be fetched again; then its tokens are answered 503."`
+	Introspection *Introspection `config:"introspection" doc:"With kind introspection."`
+	Kubernetes    *Kubernetes    `config:"kubernetes" doc:"With kind kubernetes, for keys of the API server itself or for TokenReview; absent when the cluster's issuer publishes its keys."`
+	MTLS          *MTLS          `config:"mtls" doc:"With kind mtls."`
+}
+
+// Claims is what makes a principal of a token.
+type Claims struct {
+	Subject      string       `config:"subject" default:"sub" doc:"Claim of the subject. Choose one that the issuer never gives to another."`
+	Organisation Organisation `config:"organisation" doc:"Organisation of the principals: fixed, or claim with allowed."`
+	Groups       string       `config:"groups" doc:"Claim of the groups: a list of strings, or one."`
+	Attributes   []Attribute  `config:"attributes" doc:"Attributes for policies. A claim of another type than declared refuses the token."`
+}
+
+// Organisation is where a principal's organisation comes from.
+type Organisation struct {
+	Fixed   string   `config:"fixed" doc:"The organisation of all its principals."`
+	Claim   string   `config:"claim" doc:"Claim of the organisation."`
+	Allowed []string `config:"allowed" doc:"Organisations that the issuer may speak for, with claim."`
+}
+
+// Attribute is an attribute of principals.
+type Attribute struct {
+	Name     string `config:"name" required:"true" doc:"Name in policies."`
+	Claim    string `config:"claim" doc:"Claim; the name when absent."`
+	Type     string `config:"type" required:"true" enum:"string,long,boolean,set" doc:"Type; set is one of strings."`
+	Required bool   `config:"required" default:"false" doc:"Refuse tokens without the claim."`
+}
+
+// IssuerGrant is access for principals of an issuer.
+type IssuerGrant struct {
+	Subject   string `config:"subject" doc:"To this subject; or"`
+	Group     string `config:"group" doc:"to this group, as the issuer calls it; or"`
+	Everyone  bool   `config:"everyone" default:"false" doc:"to every principal of the issuer."`
+	Warehouse string `config:"warehouse" required:"true" doc:"Name of a warehouse, or \"*\" for every one."`
+	Access    string `config:"access" required:"true" enum:"read,write" doc:"write includes read."`
+}
+
+// Introspection is how an issuer is asked about tokens.
+type Introspection struct {
+	Endpoint     string        `config:"endpoint" required:"true" doc:"URL of the introspection endpoint."`
+	ClientID     string        `config:"client_id" required:"true" doc:"Client id of the catalog at the issuer."`
+	ClientSecret Secret        `config:"client_secret" required:"true" doc:"Client secret of the catalog at the issuer."`
+	Auth         string        `config:"auth" default:"basic" enum:"basic,form" doc:"How the client's credentials are sent."`
+	TokenPrefix  string        `config:"token_prefix" doc:"What its tokens begin with. Opaque tokens go to the issuer whose prefix fits best, and to no other."`
+	TTL          time.Duration `config:"ttl" default:"1m" min:"1s" max:"1h" doc:"How long an answer is believed, at most until the token expires. A revoked token works no longer than this."`
+	NegativeTTL  time.Duration `config:"negative_ttl" default:"10s" min:"1s" max:"5m" doc:"How long a token that was refused is not asked about again."`
+}
+
+// Kubernetes is a cluster.
+type Kubernetes struct {
+	API       string        `config:"api" doc:"URL of the API server, such as https://kubernetes.default.svc."`
+	TokenFile string        `config:"token_file" doc:"File with the bearer token for the API server, relative to the configuration's directory. Read for each request."`
+	Review    bool          `config:"review" default:"false" doc:"Ask the API server about each token (TokenReview) instead of checking its signature: tokens of deleted pods end at once."`
+	TTL       time.Duration `config:"ttl" default:"1m" min:"1s" max:"1h" doc:"How long a review's answer is believed, at most until the token expires."`
+}
+
+// MTLS is an authority of client certificates.
+type MTLS struct {
+	CAFile      string `config:"ca_file" required:"true" doc:"PEM file of the authorities, relative to the configuration's directory. Read again when it changes."`
+	TrustDomain string `config:"trust_domain" doc:"SPIFFE trust domain; the subject is then the SPIFFE id, otherwise the common name."`
 }
 
 // Tokens are the catalog's own access tokens.

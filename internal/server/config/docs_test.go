@@ -36,8 +36,8 @@ func TestDocumentation(t *testing.T) {
 	}
 
 	examples := strings.Split(head, "```yaml\n")[1:]
-	if len(examples) != 2 {
-		t.Fatalf("%d examples, want 2", len(examples))
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
 	}
 	dir := t.TempDir()
 	_, key := identity.GenerateSigningKey()

@@ -87,6 +87,16 @@ func parse(path string, raw []byte, lookup func(string) (string, bool)) (*Config
 			files.Cert, files.Key, files.ClientCA = l.beside(files.Cert), l.beside(files.Key), l.beside(files.ClientCA)
 		}
 	}
+	for i := range c.Issuers {
+		issuer := &c.Issuers[i]
+		issuer.CAFile = l.beside(issuer.CAFile)
+		if issuer.Kubernetes != nil {
+			issuer.Kubernetes.TokenFile = l.beside(issuer.Kubernetes.TokenFile)
+		}
+		if issuer.MTLS != nil {
+			issuer.MTLS.CAFile = l.beside(issuer.MTLS.CAFile)
+		}
+	}
 	return &c, nil
 }
 

@@ -105,6 +105,8 @@ func defaultValue(t reflect.Type, text string) any {
 		if n, err := strconv.ParseFloat(text, 64); err == nil {
 			return n
 		}
+	case reflect.Slice:
+		return strings.Split(text, ",")
 	}
 	return text
 }

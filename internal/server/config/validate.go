@@ -35,6 +35,7 @@ func (l *loader) validate(c *Config) {
 	l.validateWarehouses(c.Warehouses)
 	l.validateAccounts(c)
 	l.validateTokens(c)
+	l.validateIssuers(c)
 	for i, p := range c.Limits.TrustedProxies {
 		if _, err := netip.ParsePrefix(p); err != nil {
 			l.wrong(fmt.Sprintf("limits.trusted_proxies[%d]", i), "%q is no CIDR such as 10.0.0.0/8", clip(p))
@@ -222,7 +223,11 @@ func (l *loader) validateAccounts(c *Config) {
 			}
 		}
 		for j, subject := range a.ActFor {
-			if subject != "*" && !ids[subject] {
+			issuer, rest, external := strings.Cut(subject, ":")
+			switch {
+			case external && (rest == "" || !slices.ContainsFunc(c.Issuers, func(i Issuer) bool { return i.Name == issuer })):
+				l.wrong(fmt.Sprintf("%s.act_for[%d]", key, j), "there is no issuer %q; a principal of one is ISSUER:SUBJECT, all of one are ISSUER:*", clip(issuer))
+			case !external && subject != "*" && !ids[subject]:
 				l.wrong(fmt.Sprintf("%s.act_for[%d]", key, j), "there is no account %q", clip(subject))
 			}
 		}
@@ -234,6 +239,7 @@ func (l *loader) validateTokens(c *Config) {
 	switch {
 	case t.SigningKey.Value.Empty() && t.OAuthEndpoint:
 		l.wrong("tokens.signing_key", "is required with tokens.oauth_endpoint: %s", `make one with "openssl genpkey -algorithm ed25519"`)
+	case t.SigningKey.Value.Empty() && len(c.Issuers) > 0:
 	case t.SigningKey.Value.Empty():
 		l.wrong("tokens", "nobody could authenticate: set tokens.oauth_endpoint: true and tokens.signing_key, so that accounts can get tokens (or give the signing_key of the server where they do)")
 	default:
@@ -246,7 +252,41 @@ func (l *loader) validateTokens(c *Config) {
 			l.wrong(fmt.Sprintf("tokens.previous_keys[%d]", i), "%v", err)
 		}
 	}
-	if len(c.Accounts) == 0 {
-		l.wrong("accounts", "nobody could authenticate: give at least one account")
+	if len(c.Accounts) == 0 && len(c.Issuers) == 0 {
+		l.wrong("accounts", "nobody could authenticate: give at least one account, or one of issuers")
+	}
+}
+
+// validateIssuers checks what package identity says of each issuer, and what
+// only the whole configuration can tell.
+func (l *loader) validateIssuers(c *Config) {
+	var warehouses []string
+	for _, w := range c.Warehouses {
+		warehouses = append(warehouses, w.Name)
+	}
+	valid := true
+	var list []identity.Issuer
+	for i, issuer := range c.Issuers {
+		key := fmt.Sprintf("issuers[%d]", i)
+		one := issuer.Identity()
+		if field, err := one.Check(); err != nil {
+			valid = false
+			l.wrong(join(key, field), "%v", err)
+		}
+		list = append(list, one)
+		for j, g := range issuer.Grants {
+			if g.Warehouse != identity.AnyWarehouse && !slices.Contains(warehouses, g.Warehouse) {
+				l.wrong(fmt.Sprintf("%s.grants[%d].warehouse", key, j), "there is no warehouse %q%s", clip(g.Warehouse), didYouMean(g.Warehouse, warehouses))
+			}
+		}
+		if issuer.Kind == string(identity.IssuerMTLS) && c.Listeners.Catalog.TLS == nil {
+			l.wrong(key+".kind", "client certificates need listeners.catalog.tls")
+		}
+	}
+	if !valid {
+		return
+	}
+	if at, field, err := identity.CheckIssuers(list, c.OwnIssuer()); err != nil {
+		l.wrong(join(fmt.Sprintf("issuers[%d]", at), field), "%v", err)
 	}
 }
