@@ -299,6 +299,11 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		Authenticate: s.ids.Authenticate, Metrics: s.metrics, Tracer: s.tracer, Logger: s.log,
 		MaxBodyBytes: int64(s.cfg.Limits.BodyBytes),
 	}
+	accounts, err := identityConfig(s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.Address = func(r *http.Request) netip.Addr { return identity.ClientAddress(r, accounts.TrustedProxies) }
 	for _, w := range s.warehouses {
 		c.Warehouses = append(c.Warehouses, w)
 	}
@@ -306,11 +311,7 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		c.Tokens = s.ids.TokenEndpoint()
 	}
 	if s.reads != nil {
-		proxies, err := identityConfig(s.cfg)
-		if err != nil {
-			return nil, err
-		}
-		c.Audit = s.recordRead(proxies.TrustedProxies)
+		c.Audit = s.recordRead
 	}
 	protocol, err := rest.New(c)
 	if err != nil {
@@ -334,18 +335,15 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 }
 
 // recordRead hands what the protocol reports to the audit log.
-func (s *Server) recordRead(proxies []netip.Prefix) func(context.Context, rest.Access) error {
-	return func(ctx context.Context, a rest.Access) error {
-		err := s.reads.Append(ctx, audit.Record{
-			Time: time.Now(), RequestID: a.RequestID, Principal: a.Principal.ID, Actor: a.Principal.Actor,
-			Address: identity.ClientAddress(a.Request, proxies), Operation: a.Operation,
-			Warehouse: a.Warehouse, Resource: a.Resource, Status: a.Status,
-		})
-		if err != nil {
-			return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
-		}
-		return nil
+func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
+	err := s.reads.Append(ctx, audit.Record{
+		Kind: audit.KindDecision, Time: time.Now(), RequestID: a.RequestID, Principal: a.Principal.ID, Actor: a.Principal.Actor,
+		Address: a.Address, Operation: a.Operation, Warehouse: a.Warehouse, Resource: a.Resource, Status: a.Status, Decision: a.Decision,
+	})
+	if err != nil {
+		return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
 	}
+	return nil
 }
 
 // authenticated lets principals through that have access to any warehouse.
