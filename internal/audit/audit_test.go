@@ -298,3 +298,43 @@ func benchmarkAppend(b *testing.B, signer *Signer) {
 		b.Fatal(err)
 	}
 }
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	chain := NewChain(Ref{Partition: "p"})
+	denied := example
+	denied.Decision = Deny
+	failed := example
+	failed.Status = 404
+	line := func(r Record) []byte { return bytes.TrimSpace(chain.Append(nil, &r)) }
+	for name, c := range map[string]struct {
+		filter Filter
+		line   []byte
+		want   bool
+	}{
+		"all":                {Filter{}, line(example), true},
+		"an opening":         {Filter{}, NewChain(Ref{Partition: "p"}).open(nil, example.Time, end{}), false},
+		"no record":          {Filter{}, []byte("x"), false},
+		"principal":          {Filter{Principal: "account:alice"}, line(example), true},
+		"another principal":  {Filter{Principal: "account:al"}, line(example), false},
+		"actor":              {Filter{Actor: "account:engine"}, line(example), true},
+		"another actor":      {Filter{Actor: "x"}, line(example), false},
+		"operation":          {Filter{Operation: "loadTable"}, line(example), true},
+		"another operation":  {Filter{Operation: "loadView"}, line(example), false},
+		"resource":           {Filter{Resource: "a.b.t"}, line(example), true},
+		"its namespace":      {Filter{Resource: "a.b"}, line(example), true},
+		"a part of its name": {Filter{Resource: "a.b.t.x"}, line(example), false},
+		"since":              {Filter{Since: example.Time}, line(example), true},
+		"since later":        {Filter{Since: example.Time.Add(time.Second)}, line(example), false},
+		"until":              {Filter{Until: example.Time}, line(example), false},
+		"until later":        {Filter{Until: example.Time.Add(time.Second)}, line(example), true},
+		"ok":                 {Filter{Outcome: OutcomeOK}, line(example), true},
+		"not ok":             {Filter{Outcome: OutcomeOK}, line(denied), false},
+		"denied":             {Filter{Outcome: OutcomeDenied}, line(denied), true},
+		"failed":             {Filter{Outcome: OutcomeFailed}, line(failed), true},
+	} {
+		if got := c.filter.Matches(c.line); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

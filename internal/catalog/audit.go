@@ -97,7 +97,7 @@ type AuditSealer struct {
 	CheckpointRecords  int64
 	CheckpointInterval time.Duration
 	// Keep is how long rows stay, 0 for ever; without a Signer they all stay.
-	// Rows that an export of that name has not taken stay as well.
+	// So do rows that one of the Exports, named by their cursors, has not taken.
 	Keep    time.Duration
 	Exports []string
 	Logger  *slog.Logger

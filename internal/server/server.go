@@ -48,9 +48,14 @@ type Server struct {
 	metrics *telemetry.Metrics
 	tracer  *telemetry.Tracer
 	reads   *audit.Log // nil when reads are not recorded
-	store   *measuredStore
-	ids     *identity.Service
-	health  *health
+	// signer signs checkpoints of the audit log, nil without a key; auditKeys
+	// verify them.
+	signer    *audit.Signer
+	auditKeys audit.Keys
+
+	store  *measuredStore
+	ids    *identity.Service
+	health *health
 
 	warehouses []*catalog.Warehouse
 	servers    []*endpoint // the catalog's first
@@ -122,8 +127,17 @@ func (s *Server) openTelemetry(ctx context.Context, o Options) error {
 
 func (s *Server) openAudit(_ context.Context, o Options) error {
 	c := s.cfg.Audit
-	opts := audit.Options{Capacity: c.Queue, Wait: c.OnFull == "wait", Logger: s.log}
 	var err error
+	if s.signer, s.auditKeys, err = auditKeys(c); err != nil {
+		return err
+	}
+	if s.signer == nil {
+		s.log.Warn("the audit log is chained but not signed: who can write it can rewrite it; set audit.signing_key")
+	}
+	opts := audit.Options{
+		Capacity: c.Queue, Wait: c.OnFull == "wait", Logger: s.log, Signer: s.signer,
+		CheckpointRecords: c.CheckpointRecords, CheckpointInterval: c.CheckpointInterval,
+	}
 	switch c.Reads {
 	case "off":
 		return nil
@@ -397,6 +411,12 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 		KeepReports: s.cfg.Maintenance.KeepReports, KeepEvents: s.cfg.Maintenance.KeepEvents, Logger: s.log,
 	}
 	workers.Go(func() { maintenance.Run(background) })
+	sealer := &catalog.AuditSealer{
+		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: s.cfg.Audit.SealInterval,
+		CheckpointRecords: int64(s.cfg.Audit.CheckpointRecords), CheckpointInterval: s.cfg.Audit.CheckpointInterval,
+		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
+	}
+	workers.Go(func() { sealer.Run(background) })
 
 	failed := make(chan error, len(s.servers))
 	for _, e := range s.servers {
