@@ -65,7 +65,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage, maintainUsage)
+		fmt.Fprint(stdout, usage, maintainUsage, auditUsage)
 		return 0
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -118,6 +118,8 @@ func dispatch(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return labels(args, stdin)
 	case "function":
 		return function(args, stdin)
+	case "audit":
+		return auditCommand(args, stdin, stdout)
 	case "version", "--version":
 		return version(args, stdout)
 	case "help", "-h", "--help":

@@ -75,27 +75,36 @@ func (u *upkeep) parseThen(args []string, want func() []string) ([]string, error
 	return u.flags.Args(), nil
 }
 
-// run opens the warehouse. What is done is recorded as the operating system's
-// user.
-func (u *upkeep) run(change func(context.Context, *catalog.Warehouse, catalog.Mutation) error) error {
+// load reads the configuration that one of --config and --data-dir names.
+func (u *upkeep) load() (*config.Config, error) {
 	var c *config.Config
 	switch {
 	case (u.config == "") == (u.dataDir == ""):
-		return fmt.Errorf("%s: give one of --config and --data-dir: %w", u.flags.Name(), errUsage)
+		return nil, fmt.Errorf("%s: give one of --config and --data-dir: %w", u.flags.Name(), errUsage)
 	case u.config != "":
 		var err error
 		if c, err = config.Load(u.config, os.LookupEnv); err != nil {
-			return err
+			return nil, err
 		}
 	default:
 		if _, err := os.Stat(u.dataDir); err != nil {
-			return err
+			return nil, err
 		}
 		o, _, err := server.Dev(server.DevOptions{DataDir: u.dataDir, Address: "127.0.0.1:0", LogLevel: "error", LogFormat: "text"}, io.Discard)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c = o.Config
+	}
+	return c, nil
+}
+
+// run opens the warehouse. What is done is recorded as the operating system's
+// user.
+func (u *upkeep) run(change func(context.Context, *catalog.Warehouse, catalog.Mutation) error) error {
+	c, err := u.load()
+	if err != nil {
+		return err
 	}
 	who := "uid:" + fmt.Sprint(os.Getuid())
 	if account, err := user.Current(); err == nil {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The Sluice Authors
 
-// Package audit is the log of what was read: who asked for what, from where,
-// with which outcome. Changes have their audit rows in the store, in the
-// transaction that makes them; this log is for everything that changes
-// nothing.
+// Package audit says who did what, to what, from where, with which outcome,
+// and proves later that nobody has changed what it said.
+//
+// A [Log] takes records of what changes nothing on hot paths and writes them
+// as JSON lines. Changes have their rows in the store, in the transaction that
+// makes them; package catalog numbers and chains them with the [Chain] of this
+// package, so that both are the same lines in the end, which [Verify] checks.
+// docs/decisions/008 says why it is done this way.
 //
 // Invariants:
 //
@@ -14,6 +18,8 @@
 //   - A sink that fails is tried again until it works; meanwhile the queue
 //     fills and requests are refused.
 //   - A record holds no secret: its fields are names.
+//   - Every record's line depends on all lines of its partition before it, and
+//     checkpoints are signed: see [Chain] and [Checkpoint].
 package audit
 
 import (
@@ -22,13 +28,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 )
 
 // Errors of Append.
@@ -37,20 +40,6 @@ var (
 	ErrClosed = errors.New("the audit log is closed")
 )
 
-// Record is one request that read something, or tried to.
-type Record struct {
-	Time      time.Time
-	RequestID string
-	// Principal and Actor are ids; Actor is "" when the principal called by
-	// itself, Principal is "" when it is not known.
-	Principal, Actor string
-	Address          netip.Addr
-	Operation        string // operationId of the protocol: "loadTable"
-	Warehouse        string
-	Resource         string // dotted identifier
-	Status           int    // HTTP status of the answer
-}
-
 // Options are the settings of a [Log].
 type Options struct {
 	// Capacity is how many records may wait to be written; 8192 when zero.
@@ -58,18 +47,31 @@ type Options struct {
 	// Wait makes Append wait for room, as long as its context allows, where
 	// it would return ErrFull.
 	Wait bool
+	// Signer signs checkpoints; nil writes none, and then the chain shows
+	// damage but not the work of somebody who makes it anew.
+	Signer *Signer
+	// A checkpoint is written after CheckpointRecords records (1000 when zero)
+	// or CheckpointInterval after a record (10 s when zero), whichever comes
+	// first, and when the log is closed or opened anew.
+	CheckpointRecords  int
+	CheckpointInterval time.Duration
 	// Logger is told when the sink fails and when it works again.
 	Logger *slog.Logger
 }
 
-// DefaultCapacity is the queue's length unless configured.
-const DefaultCapacity = 8192
+// The settings of a Log unless configured.
+const (
+	DefaultCapacity           = 8192
+	DefaultCheckpointRecords  = 1000
+	DefaultCheckpointInterval = 10 * time.Second
+)
 
 // Log takes records on hot paths and writes them as JSON lines. It is safe
 // for concurrent use.
 type Log struct {
 	open    func() (io.WriteCloser, error)
-	wait    bool
+	last    string // file that holds the last checkpoint or record; "" for none
+	options Options
 	log     *slog.Logger
 	queue   chan Record
 	reopen  chan chan error
@@ -83,10 +85,20 @@ type Log struct {
 	closed bool
 }
 
+// LastSuffix is added to a log's name for the file that holds the newest
+// checkpoint (or without a signer the newest record's place), by which a log
+// that was moved away is continued. A copy of it elsewhere, made now and then,
+// is what proves later that the log's end was not cut off.
+const LastSuffix = ".last"
+
 // OpenFile returns a Log that appends to a file, made with mode 0600 when it
 // is new. Close it.
 func OpenFile(path string, o Options) (*Log, error) {
-	return start(o, func() (io.WriteCloser, error) {
+	before, err := endOf(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the end of the audit log: %w", err)
+	}
+	return start(o, before, path+LastSuffix, func() (io.WriteCloser, error) {
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("open the audit log: %w", err)
@@ -97,16 +109,22 @@ func OpenFile(path string, o Options) (*Log, error) {
 
 // NewWriter returns a Log that writes to w, which it does not close.
 func NewWriter(w io.Writer, o Options) (*Log, error) {
-	return start(o, func() (io.WriteCloser, error) { return nopCloser{w}, nil })
+	return start(o, end{}, "", func() (io.WriteCloser, error) { return nopCloser{w}, nil })
 }
 
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-func start(o Options, open func() (io.WriteCloser, error)) (*Log, error) {
+func start(o Options, before end, last string, open func() (io.WriteCloser, error)) (*Log, error) {
 	if o.Capacity <= 0 {
 		o.Capacity = DefaultCapacity
+	}
+	if o.CheckpointRecords <= 0 {
+		o.CheckpointRecords = DefaultCheckpointRecords
+	}
+	if o.CheckpointInterval <= 0 {
+		o.CheckpointInterval = DefaultCheckpointInterval
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -116,13 +134,14 @@ func start(o Options, open func() (io.WriteCloser, error)) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		open: open, wait: o.Wait, log: o.Logger,
+		open: open, last: last, options: o, log: o.Logger,
 		queue:  make(chan Record, o.Capacity),
 		reopen: make(chan chan error),
 		done:   make(chan struct{}),
 		giveUp: make(chan struct{}),
 	}
-	go l.write(sink)
+	w := &writer{Log: l, sink: sink, before: before}
+	go w.run()
 	return l, nil
 }
 
@@ -139,7 +158,7 @@ func (l *Log) Append(ctx context.Context, r Record) error {
 		return nil
 	default:
 	}
-	if !l.wait {
+	if !l.options.Wait {
 		l.refused.Add(1)
 		return ErrFull
 	}
@@ -195,155 +214,4 @@ func (l *Log) Close(ctx context.Context) error {
 		return fmt.Errorf("%d audit records could not be written in time: %w", n, ctx.Err())
 	}
 	return nil
-}
-
-// maxBatch is how many bytes are written at once at most.
-const maxBatch = 64 << 10
-
-// write is the goroutine that owns the sink, until the queue is closed and
-// empty.
-func (l *Log) write(sink io.WriteCloser) {
-	defer close(l.done)
-	buf := make([]byte, 0, maxBatch)
-	for {
-		var r Record
-		var ok bool
-		select {
-		case r, ok = <-l.queue:
-		case answer := <-l.reopen:
-			next, err := l.open()
-			if err == nil {
-				err = finish(sink)
-				sink = next
-			}
-			answer <- err
-			continue
-		}
-		if !ok {
-			if err := finish(sink); err != nil {
-				l.log.Error("close the audit log", "error", err)
-			}
-			return
-		}
-		buf = appendRecord(buf[:0], r)
-		n := int64(1)
-		for more := true; more && len(buf) < maxBatch; {
-			select {
-			case r, ok = <-l.queue:
-				if more = ok; ok {
-					buf = appendRecord(buf, r)
-					n++
-				}
-			default:
-				more = false
-			}
-		}
-		if !l.persist(sink, buf) {
-			l.lost.Store(n + int64(len(l.queue)))
-			return
-		}
-		l.written.Add(n)
-	}
-}
-
-// finish makes a file durable and closes it.
-func finish(sink io.WriteCloser) error {
-	var err error
-	if f, ok := sink.(*os.File); ok {
-		if err = f.Sync(); errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) {
-			err = nil // a pipe or a terminal
-		}
-	}
-	return errors.Join(err, sink.Close())
-}
-
-// persist writes all of b however often the sink fails. It reports false
-// when Close has given up.
-func (l *Log) persist(sink io.Writer, b []byte) bool {
-	pause := 50 * time.Millisecond
-	failing := false
-	for {
-		n, err := sink.Write(b)
-		b = b[max(n, 0):]
-		if err == nil && len(b) == 0 {
-			if failing {
-				l.log.Info("the audit log is written again")
-			}
-			return true
-		}
-		if !failing {
-			failing = true
-			l.log.Error("the audit log cannot be written; requests will be refused when the queue is full", "error", err, "queued", len(l.queue))
-		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, 5*time.Second)
-		case <-l.giveUp:
-			return false
-		}
-	}
-}
-
-// appendRecord appends one JSON line.
-func appendRecord(b []byte, r Record) []byte {
-	b = append(b, `{"type":"audit.read","time":"`...)
-	b = r.Time.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z07:00")
-	b = append(b, '"')
-	b = appendField(b, "request_id", r.RequestID)
-	b = appendField(b, "principal", r.Principal)
-	b = appendField(b, "actor", r.Actor)
-	if r.Address.IsValid() {
-		b = append(b, `,"address":"`...)
-		b = r.Address.AppendTo(b)
-		b = append(b, '"')
-	}
-	b = appendField(b, "operation", r.Operation)
-	b = appendField(b, "warehouse", r.Warehouse)
-	b = appendField(b, "resource", r.Resource)
-	b = append(b, `,"status":`...)
-	b = strconv.AppendInt(b, int64(r.Status), 10)
-	return append(b, "}\n"...)
-}
-
-// appendField appends a member; an empty value is left out.
-func appendField(b []byte, name, value string) []byte {
-	if value == "" {
-		return b
-	}
-	b = append(b, ',', '"')
-	b = append(b, name...)
-	b = append(b, '"', ':')
-	return appendString(b, value)
-}
-
-// appendString appends a JSON string. Control characters, and what some
-// readers of lines take for a line's end, are escaped; invalid UTF-8 becomes
-// the replacement character.
-func appendString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			switch {
-			case r == utf8.RuneError && size == 1, r == '\u2028', r == '\u2029', r == '\u0085':
-				b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
-			default:
-				b = append(b, s[i:i+size]...)
-			}
-			i += size
-			continue
-		}
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c == 0x7f:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
-		}
-		i++
-	}
-	return append(b, '"')
 }

@@ -26,16 +26,21 @@ var example = Record{
 	Address: netip.MustParseAddr("192.0.2.1"), Operation: "loadTable", Warehouse: "sales", Resource: "a.b.t", Status: 200,
 }
 
-// lines decodes a log.
-func lines(t *testing.T, raw []byte) []map[string]any {
+// decode reads the records of a log, after verifying that it is whole.
+func decode(t *testing.T, raw []byte) []map[string]any {
 	t.Helper()
+	if report := verify(t, VerifyOptions{}, raw); !report.OK() {
+		t.Errorf("the chain does not hold: %v", report.Problems)
+	}
 	var all []map[string]any
 	for s := bufio.NewScanner(bytes.NewReader(raw)); s.Scan(); {
 		var m map[string]any
 		if err := json.Unmarshal(s.Bytes(), &m); err != nil {
 			t.Fatalf("%s: %v", s.Bytes(), err)
 		}
-		all = append(all, m)
+		if m["type"] != "audit.partition" && m["type"] != "audit.checkpoint" {
+			all = append(all, m)
+		}
 	}
 	return all
 }
@@ -47,8 +52,11 @@ func TestRecordsAreLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	full := example
+	full.Kind, full.Decision, full.Detail = KindChange, Deny, json.RawMessage(`{"a": [1]}`)
+	full.Policies = []Policy{{Set: "provider/acme", Version: 3, ID: "p\"1"}, {Set: "platform", Version: 1}}
 	hostile := Record{Time: example.Time, Resource: "a\"\\\n\u2028\x00\xff\u00e9", Status: 404}
-	for _, r := range []Record{example, hostile} {
+	for _, r := range []Record{example, full, hostile} {
 		if err := l.Append(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -60,16 +68,26 @@ func TestRecordsAreLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := lines(t, raw)
-	if len(got) != 2 {
+	got := decode(t, raw)
+	if len(got) != 3 {
 		t.Fatalf("%d lines:\n%s", len(got), raw)
 	}
-	want := `map[actor:account:engine address:192.0.2.1 operation:loadTable principal:account:alice request_id:r-1 resource:a.b.t status:200 time:2026-01-02T03:04:05.000006Z type:audit.read warehouse:sales]`
-	if fmt.Sprint(got[0]) != want {
-		t.Errorf("got  %v\nwant %s", got[0], want)
+	for i, want := range []string{
+		`map[actor:account:engine address:192.0.2.1 operation:loadTable principal:account:alice request_id:r-1 resource:a.b.t status:200 time:2026-01-02T03:04:05.000006Z type:audit.decision warehouse:sales]`,
+		`map[actor:account:engine address:192.0.2.1 decision:deny detail:map[a:[1]] operation:loadTable policies:[map[policy:p"1 set:provider/acme version:3] map[set:platform version:1]] principal:account:alice request_id:r-1 resource:a.b.t status:200 time:2026-01-02T03:04:05.000006Z type:audit.change warehouse:sales]`,
+	} {
+		if got[i]["seq"] != float64(i+2) {
+			t.Errorf("seq is %v", got[i]["seq"])
+		}
+		for _, member := range []string{"partition", "seq", "hash"} {
+			delete(got[i], member)
+		}
+		if fmt.Sprint(got[i]) != want {
+			t.Errorf("got  %v\nwant %s", got[i], want)
+		}
 	}
-	if got[1]["resource"] != "a\"\\\n\u2028\x00\ufffd\u00e9" {
-		t.Errorf("resource is %q", got[1]["resource"])
+	if got[2]["resource"] != "a\"\\\n\u2028\x00\ufffd\u00e9" {
+		t.Errorf("resource is %q", got[2]["resource"])
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
@@ -119,7 +137,7 @@ func TestFailingSinkLosesNothing(t *testing.T) {
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := lines(t, g.out.Bytes())
+	got := decode(t, g.out.Bytes())
 	for i, m := range got {
 		if m["status"] != float64(i+1) {
 			t.Fatalf("line %d is %v", i, m)
@@ -153,7 +171,7 @@ func TestFullQueueRefuses(t *testing.T) {
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := lines(t, g.out.Bytes()); len(got) != taken {
+	if got := decode(t, g.out.Bytes()); len(got) != taken {
 		t.Errorf("%d taken, %d written", taken, len(got))
 	}
 }
@@ -236,7 +254,7 @@ func TestReopen(t *testing.T) {
 	}
 	for _, name := range []string{path, path + ".1"} {
 		raw, err := os.ReadFile(name)
-		if err != nil || len(lines(t, raw)) != 1 {
+		if err != nil || len(decode(t, raw)) != 1 {
 			t.Errorf("%s: %q, %v", name, raw, err)
 		}
 	}
@@ -260,7 +278,13 @@ func FuzzAppendString(f *testing.F) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	l, err := NewWriter(io.Discard, Options{Capacity: 1 << 16, Wait: true})
+	for name, signer := range map[string]*Signer{"unsigned": nil, "signed": signerOf(b, 1)} {
+		b.Run(name, func(b *testing.B) { benchmarkAppend(b, signer) })
+	}
+}
+
+func benchmarkAppend(b *testing.B, signer *Signer) {
+	l, err := NewWriter(io.Discard, Options{Capacity: 1 << 16, Wait: true, Signer: signer})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -272,5 +296,45 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	if err := l.Close(context.Background()); err != nil {
 		b.Fatal(err)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	chain := NewChain(Ref{Partition: "p"})
+	denied := example
+	denied.Decision = Deny
+	failed := example
+	failed.Status = 404
+	line := func(r Record) []byte { return bytes.TrimSpace(chain.Append(nil, &r)) }
+	for name, c := range map[string]struct {
+		filter Filter
+		line   []byte
+		want   bool
+	}{
+		"all":                {Filter{}, line(example), true},
+		"an opening":         {Filter{}, NewChain(Ref{Partition: "p"}).open(nil, example.Time, end{}), false},
+		"no record":          {Filter{}, []byte("x"), false},
+		"principal":          {Filter{Principal: "account:alice"}, line(example), true},
+		"another principal":  {Filter{Principal: "account:al"}, line(example), false},
+		"actor":              {Filter{Actor: "account:engine"}, line(example), true},
+		"another actor":      {Filter{Actor: "x"}, line(example), false},
+		"operation":          {Filter{Operation: "loadTable"}, line(example), true},
+		"another operation":  {Filter{Operation: "loadView"}, line(example), false},
+		"resource":           {Filter{Resource: "a.b.t"}, line(example), true},
+		"its namespace":      {Filter{Resource: "a.b"}, line(example), true},
+		"a part of its name": {Filter{Resource: "a.b.t.x"}, line(example), false},
+		"since":              {Filter{Since: example.Time}, line(example), true},
+		"since later":        {Filter{Since: example.Time.Add(time.Second)}, line(example), false},
+		"until":              {Filter{Until: example.Time}, line(example), false},
+		"until later":        {Filter{Until: example.Time.Add(time.Second)}, line(example), true},
+		"ok":                 {Filter{Outcome: OutcomeOK}, line(example), true},
+		"not ok":             {Filter{Outcome: OutcomeOK}, line(denied), false},
+		"denied":             {Filter{Outcome: OutcomeDenied}, line(denied), true},
+		"failed":             {Filter{Outcome: OutcomeFailed}, line(failed), true},
+	} {
+		if got := c.filter.Matches(c.line); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/sluice-data/sluice/internal/audit"
 )
 
 // record writes the outbox event, the audit row and, when the request came
@@ -26,10 +28,10 @@ func (w *Warehouse) record(ctx context.Context, tx Tx, m Mutation, c change) err
 	}); err != nil {
 		return err
 	}
-	if err := tx.PutAudit(ctx, AuditRow{
-		Time: c.at, Warehouse: w.id, RequestID: m.RequestID, Principal: m.Principal, Actor: m.Actor,
-		Operation: m.Operation, Resource: c.resource, Detail: payload,
-	}); err != nil {
+	if err := tx.PutAudit(ctx, AuditRow{Warehouse: w.id, Record: audit.Record{
+		Kind: audit.KindChange, Time: c.at, RequestID: m.RequestID, Principal: m.Principal, Actor: m.Actor, Address: m.Address,
+		Operation: m.Operation, Resource: c.resource, Decision: m.Decision, Policies: m.Policies, Detail: payload,
+	}}); err != nil {
 		return err
 	}
 	return w.recordKey(ctx, tx, m, c.replay)

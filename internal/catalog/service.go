@@ -5,10 +5,12 @@ package catalog
 
 import (
 	"encoding/json"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 )
 
@@ -17,6 +19,7 @@ type Caller struct {
 	Principal string // stable id; never a token
 	Actor     string // stable id of who acts for the principal, "" when nobody does
 	RequestID string
+	Address   netip.Addr // where the request comes from; zero when unknown
 }
 
 // Mutation is what every change records with its effect.
@@ -24,6 +27,9 @@ type Mutation struct {
 	Caller
 	// Operation is the operationId of the protocol, e.g. "updateTable".
 	Operation string
+	// Decision let the change through, and Policies determined it.
+	Decision audit.Decision
+	Policies []audit.Policy
 	// Key is nil when the request had no Idempotency-Key.
 	Key *IdempotencyKey
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/sluice-data/sluice/internal/audit"
 )
 
 // Reader is what can be read inside and outside a transaction. All look-ups
@@ -135,6 +137,36 @@ type Store interface {
 	Events(ctx context.Context, warehouse uuid.UUID, after int64, limit int) ([]Event, error)
 	// Audit returns audit rows of a warehouse, newest first.
 	Audit(ctx context.Context, warehouse uuid.UUID, limit int) ([]AuditRow, error)
+
+	// AuditState tells how far the warehouse's audit chain has come.
+	AuditState(ctx context.Context, warehouse uuid.UUID) (AuditState, error)
+	// SealAudit puts at most limit committed rows into the chain, in an order in
+	// which none is ever skipped: a row that commits later comes later, however
+	// early its transaction began. It returns the chain's end before and
+	// after. When another caller seals the same warehouse at this moment it
+	// does nothing, and both are zero.
+	SealAudit(ctx context.Context, warehouse uuid.UUID, limit int) (before, after audit.Ref, err error)
+	// AuditRows returns rows of the chain with Seq > after, in order.
+	AuditRows(ctx context.Context, warehouse uuid.UUID, after int64, limit int) ([]AuditRow, error)
+	// PutAuditCheckpoint keeps a checkpoint of the warehouse's chain; one of the
+	// same record that is there stays.
+	PutAuditCheckpoint(ctx context.Context, warehouse uuid.UUID, c audit.Checkpoint) error
+	// AuditCheckpoints returns checkpoints with Seq >= from, in order.
+	AuditCheckpoints(ctx context.Context, warehouse uuid.UUID, from int64, limit int) ([]audit.Checkpoint, error)
+	// ExpireAudit removes rows from the chain's beginning up to the first
+	// checkpoint that has any before it, if that checkpoint was made before a
+	// time and is of no record after upTo. The checkpoint stays, so that what is left
+	// can be verified. It returns how many rows went; call it until none does.
+	ExpireAudit(ctx context.Context, warehouse uuid.UUID, before time.Time, upTo int64) (int, error)
+	// ClaimAuditCursor takes the cursor of an export for this worker and hides
+	// it from others until lease has passed: the number of the last row
+	// that was exported. ErrNoObject when another worker has it.
+	ClaimAuditCursor(ctx context.Context, warehouse uuid.UUID, name string, now time.Time, lease time.Duration) (AuditCursor, error)
+	// MoveAuditCursor moves a claimed cursor to a row and its lease to a time.
+	// ErrStale when another worker has claimed it since.
+	MoveAuditCursor(ctx context.Context, c AuditCursor, seq int64, until time.Time) (AuditCursor, error)
+	// AuditCursors returns how far the exports of a warehouse have come.
+	AuditCursors(ctx context.Context, warehouse uuid.UUID) (map[string]int64, error)
 
 	// ClaimPurge takes the oldest due purge for this worker and hides it from
 	// others until lease has passed; ErrNoObject when none is due.

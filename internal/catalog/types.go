@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/sluice-data/sluice/internal/audit"
 )
 
 // Separator joins the levels of a namespace in its stored form: the unit
@@ -195,17 +197,34 @@ type Event struct {
 	Payload   json.RawMessage
 }
 
-// AuditRow is the durable record of one change: who did what to what, with
-// which outcome. It never holds a secret.
+// AuditRow is the durable record of one change. Its warehouse is a partition
+// of the audit log, named by its id; Record.Warehouse is not kept.
 type AuditRow struct {
-	Time      time.Time
 	Warehouse uuid.UUID
-	RequestID string
-	Principal string
-	Actor     string // who acted for the principal; "" when nobody did
-	Operation string // the operationId of the protocol: "updateTable", …
-	Resource  string // Ident.Resource or Namespace.Resource
-	Detail    json.RawMessage
+	audit.Record
+	// Seq and Hash are the row's place in the warehouse's chain; zero until
+	// SealAudit gives it one.
+	Seq  int64
+	Hash audit.Hash
+}
+
+// AuditState is how far a warehouse's audit chain has come.
+type AuditState struct {
+	Head audit.Ref // the last record; Seq 0 when there is none
+	// Fresh is set when rows have committed that are not in the chain yet.
+	Fresh bool
+	// Checkpoint and CheckpointAt are those of the last checkpoint; zero when
+	// there is none.
+	Checkpoint   int64
+	CheckpointAt time.Time
+}
+
+// AuditCursor is how far an export of a warehouse's chain has come.
+type AuditCursor struct {
+	Warehouse uuid.UUID
+	Name      string
+	Seq       int64     // of the last row that was exported; 0 for none
+	HeldUntil time.Time // the end of the lease
 }
 
 // IdempotencyRecord is the outcome of a mutation that came with an

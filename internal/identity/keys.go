@@ -6,11 +6,7 @@ package identity
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
-	"errors"
-	"strings"
 
 	"github.com/sluice-data/sluice/internal/secret"
 )
@@ -30,40 +26,17 @@ func GenerateSigningKey() (SigningKey, secret.Value) {
 	return SigningKey{private}, secret.New(base64.StdEncoding.EncodeToString(private.Seed()))
 }
 
-var errKeyForm = errors.New("not an Ed25519 key: give a PKCS#8 PEM (openssl genpkey -algorithm ed25519) or the base64 of a 32-byte seed")
-
 // ParseSigningKey reads an Ed25519 private key: PKCS#8 in PEM, or its 32-byte
 // seed in base64.
 func ParseSigningKey(s secret.Value) (SigningKey, error) {
-	text := strings.TrimSpace(s.Reveal())
-	if block, _ := pem.Decode([]byte(text)); block != nil {
-		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		if private, ok := key.(ed25519.PrivateKey); ok && err == nil {
-			return SigningKey{private}, nil
-		}
-		return SigningKey{}, errKeyForm
-	}
-	seed, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(seed) != ed25519.SeedSize {
-		return SigningKey{}, errKeyForm
-	}
-	return SigningKey{ed25519.NewKeyFromSeed(seed)}, nil
+	private, err := s.Ed25519()
+	return SigningKey{private}, err
 }
 
 // ParseVerifyKey reads what ParseSigningKey does, or a public key in PEM.
 func ParseVerifyKey(s secret.Value) (VerifyKey, error) {
-	if block, _ := pem.Decode([]byte(strings.TrimSpace(s.Reveal()))); block != nil && block.Type == "PUBLIC KEY" {
-		key, err := x509.ParsePKIXPublicKey(block.Bytes)
-		if public, ok := key.(ed25519.PublicKey); ok && err == nil {
-			return VerifyKey{public}, nil
-		}
-		return VerifyKey{}, errKeyForm
-	}
-	k, err := ParseSigningKey(s)
-	if err != nil {
-		return VerifyKey{}, err
-	}
-	return k.Public(), nil
+	public, err := s.Ed25519Public()
+	return VerifyKey{public}, err
 }
 
 // Public returns the key that checks what k signs.

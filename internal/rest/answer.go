@@ -32,7 +32,10 @@ func (c *call) audit(status int) error {
 	if c.h.cfg.Audit == nil || c.route == c.h.unrouted || c.route.mutation && status < 400 {
 		return nil
 	}
-	a := Access{Request: c.r, RequestID: c.requestID, Principal: c.principal, Operation: c.route.operation, Resource: c.resource, Status: status}
+	a := Access{
+		RequestID: c.requestID, Principal: c.principal, Address: c.address(), Operation: c.route.operation,
+		Resource: c.resource, Status: status, Decision: c.decision,
+	}
 	if c.warehouse != nil {
 		a.Warehouse = c.warehouse.Name()
 	}

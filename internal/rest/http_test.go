@@ -521,7 +521,7 @@ func TestAudit(t *testing.T) {
 		c.Audit = func(_ context.Context, a rest.Access) error {
 			mu.Lock()
 			defer mu.Unlock()
-			heard = append(heard, fmt.Sprintf("%s %s %s %s %d", a.Principal.ID, a.Operation, a.Warehouse, a.Resource, a.Status))
+			heard = append(heard, fmt.Sprintf("%s %s %s %s %d %s", a.Principal.ID, a.Operation, a.Warehouse, a.Resource, a.Status, a.Decision))
 			return full
 		}
 	})
@@ -533,13 +533,15 @@ func TestAudit(t *testing.T) {
 	s.do(t, "GET", "/v1/config", "", header{"Authorization", ""}).want(t, 401)
 	s.do(t, "GET", "/v1/demo/namespaces/m/tables/t/credentials", "").want(t, 200)
 	s.do(t, "GET", "/nowhere", "").want(t, 404)
+	s.do(t, "GET", "/v1/other/namespaces", "").want(t, 404)
 	want := []string{
-		"account:writer loadTable demo m.t 200",
-		"account:writer loadTable demo m.t 304",
-		"account:writer tableExists demo m.none 404",
-		"account:reader dropTable demo m.t 403",
-		" getConfig   401",
-		"account:writer loadCredentials demo m.t 200",
+		"account:writer loadTable demo m.t 200 allow",
+		"account:writer loadTable demo m.t 304 allow",
+		"account:writer tableExists demo m.none 404 allow",
+		"account:reader dropTable demo m.t 403 deny",
+		" getConfig   401 deny",
+		"account:writer loadCredentials demo m.t 200 allow",
+		"account:writer listNamespaces   404 deny",
 	}
 	if !slices.Equal(heard, want) {
 		t.Errorf("heard\n%s\nwant\n%s", strings.Join(heard, "\n"), strings.Join(want, "\n"))

@@ -11,11 +11,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 	"github.com/sluice-data/sluice/internal/identity"
@@ -78,6 +80,8 @@ type Config struct {
 	// Metrics and Tracer are optional.
 	Metrics *telemetry.Metrics
 	Tracer  *telemetry.Tracer
+	// Address tells where a request comes from, for records; optional.
+	Address func(*http.Request) netip.Addr
 	// Audit records a read, or a refused change, before it is answered; an
 	// error turns the answer into a 503. Changes that happen are recorded
 	// with themselves. Optional.
@@ -94,13 +98,14 @@ type Config struct {
 
 // Access is what the audit log hears of a request.
 type Access struct {
-	Request   *http.Request
 	RequestID string
 	Principal identity.Principal
+	Address   netip.Addr
 	Operation string
 	Warehouse string
 	Resource  string
 	Status    int
+	Decision  audit.Decision
 }
 
 // Handler serves the protocol.
@@ -178,7 +183,8 @@ type call struct {
 	body      []byte
 	held      int64 // bytes of the body that count against Handler.bodies
 	mutation  catalog.Mutation
-	status    int // of the answer, once sent
+	decision  audit.Decision // undecided until identity and access have been looked at
+	status    int            // of the answer, once sent
 }
 
 // ServeHTTP serves one request.
@@ -247,6 +253,10 @@ func (c *call) serve(routeErr error) error {
 	}
 	var err error
 	if c.principal, err = c.h.cfg.Authenticate(c.r); err != nil {
+		var refusal *identity.Refusal
+		if errors.As(err, &refusal) {
+			c.decision = audit.Deny
+		}
 		return err
 	}
 	if c.route.warehouse {
@@ -254,6 +264,7 @@ func (c *call) serve(routeErr error) error {
 			return err
 		}
 	}
+	c.decision = audit.Allow
 	if err := c.readBody(); err != nil {
 		return err
 	}
@@ -280,15 +291,31 @@ func (c *call) enterWarehouse() error {
 	wh, ok := c.h.warehouses[name]
 	access := c.principal.Access(name)
 	if !ok || access == identity.AccessNone {
+		c.decision = audit.Deny
 		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
 	}
 	c.warehouse = wh
 	if c.route.write && access < identity.AccessWrite {
 		c.nameResource()
+		c.decision = audit.Deny
 		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
 	}
-	c.mutation = catalog.Mutation{Caller: catalog.Caller{Principal: c.principal.ID, Actor: c.principal.Actor, RequestID: c.requestID}, Operation: c.route.operation}
+	c.mutation = catalog.Mutation{
+		Caller:    catalog.Caller{Principal: c.principal.ID, Actor: c.principal.Actor, RequestID: c.requestID},
+		Operation: c.route.operation,
+	}
+	if c.route.mutation {
+		c.mutation.Address, c.mutation.Decision = c.address(), audit.Allow
+	}
 	return nil
+}
+
+// address is where the request comes from.
+func (c *call) address() netip.Addr {
+	if c.h.cfg.Address == nil {
+		return netip.Addr{}
+	}
+	return c.h.cfg.Address(c.r)
 }
 
 // who names the principal in a log line and, when there is one, who acts for

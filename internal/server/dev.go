@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/secret"
 	"github.com/sluice-data/sluice/internal/server/config"
@@ -105,6 +106,11 @@ func Dev(o DevOptions, log io.Writer) (Options, Ready, error) {
 	c.Tokens.SigningKey = config.Secret{Value: secret.New(kept.SigningKey)}
 	c.Tokens.OAuthEndpoint = true
 	c.Audit.Reads = filepath.Join(dir, "audit.log")
+	key, err := loadAuditKey(filepath.Join(dir, "audit-key.json"))
+	if err != nil {
+		return Options{}, Ready{}, err
+	}
+	c.Audit.SigningKey = config.Secret{Value: key}
 	c.Logging = config.Logging{Level: o.LogLevel, Format: o.LogFormat}
 	options := Options{
 		Config: c, MetricsOnCatalog: true, Log: log,
@@ -140,6 +146,35 @@ func loadDevSecrets(path string) (devSecrets, error) {
 	return kept, nil
 }
 
+// loadAuditKey reads the key that signs the data directory's audit log, and
+// makes it at its first use.
+func loadAuditKey(path string) (secret.Value, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, key := identity.GenerateSigningKey()
+		if raw, err = json.Marshal(key.Reveal()); err != nil {
+			return secret.Value{}, err
+		}
+		return key, keepSecret(path, raw)
+	}
+	if err != nil {
+		return secret.Value{}, fmt.Errorf("audit key of the data directory: %w", err)
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+		return secret.Value{}, fmt.Errorf("%s holds a key and can be read by others: chmod 600 it", path)
+	}
+	var text string
+	// The decoder's error could quote what it reads.
+	if json.Unmarshal(raw, &text) != nil {
+		return secret.Value{}, fmt.Errorf("%s is not what catalogd dev wrote", path)
+	}
+	key := secret.New(text)
+	if _, err := audit.ParseSigner(key); err != nil {
+		return secret.Value{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
+}
+
 func makeDevSecrets(path string) (devSecrets, error) {
 	random := func() string {
 		b := make([]byte, 24)
@@ -154,17 +189,25 @@ func makeDevSecrets(path string) (devSecrets, error) {
 	if err != nil {
 		return devSecrets{}, err
 	}
-	// Whole or not at all: a crash leaves no half-written file.
+	if err := keepSecret(path, raw); err != nil {
+		return devSecrets{}, err
+	}
+	return made, nil
+}
+
+// keepSecret writes a file of mode 0600, whole or not at all: a crash leaves
+// no half-written one.
+func keepSecret(path string, raw []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".dev-*.json") // mode 0600
 	if err != nil {
-		return devSecrets{}, fmt.Errorf("keep secrets in the data directory: %w", err)
+		return fmt.Errorf("keep secrets in the data directory: %w", err)
 	}
 	_, err = f.Write(append(raw, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return devSecrets{}, errors.Join(fmt.Errorf("keep secrets in the data directory: %w", err), os.Remove(f.Name()))
+		return errors.Join(fmt.Errorf("keep secrets in the data directory: %w", err), os.Remove(f.Name()))
 	}
-	return made, nil
+	return nil
 }

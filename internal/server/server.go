@@ -48,9 +48,14 @@ type Server struct {
 	metrics *telemetry.Metrics
 	tracer  *telemetry.Tracer
 	reads   *audit.Log // nil when reads are not recorded
-	store   *measuredStore
-	ids     *identity.Service
-	health  *health
+	// signer signs checkpoints of the audit log, nil without a key; auditKeys
+	// verify them.
+	signer    *audit.Signer
+	auditKeys audit.Keys
+
+	store  *measuredStore
+	ids    *identity.Service
+	health *health
 
 	warehouses []*catalog.Warehouse
 	servers    []*endpoint // the catalog's first
@@ -122,8 +127,17 @@ func (s *Server) openTelemetry(ctx context.Context, o Options) error {
 
 func (s *Server) openAudit(_ context.Context, o Options) error {
 	c := s.cfg.Audit
-	opts := audit.Options{Capacity: c.Queue, Wait: c.OnFull == "wait", Logger: s.log}
 	var err error
+	if s.signer, s.auditKeys, err = auditKeys(c); err != nil {
+		return err
+	}
+	if s.signer == nil {
+		s.log.Warn("the audit log is chained but not signed: who can write it can rewrite it; set audit.signing_key")
+	}
+	opts := audit.Options{
+		Capacity: c.Queue, Wait: c.OnFull == "wait", Logger: s.log, Signer: s.signer,
+		CheckpointRecords: c.CheckpointRecords, CheckpointInterval: c.CheckpointInterval,
+	}
 	switch c.Reads {
 	case "off":
 		return nil
@@ -297,6 +311,11 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		Authenticate: s.ids.Authenticate, Metrics: s.metrics, Tracer: s.tracer, Logger: s.log,
 		MaxBodyBytes: int64(s.cfg.Limits.BodyBytes),
 	}
+	accounts, err := identityConfig(s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.Address = func(r *http.Request) netip.Addr { return identity.ClientAddress(r, accounts.TrustedProxies) }
 	for _, w := range s.warehouses {
 		c.Warehouses = append(c.Warehouses, w)
 	}
@@ -304,11 +323,7 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		c.Tokens = s.ids.TokenEndpoint()
 	}
 	if s.reads != nil {
-		proxies, err := identityConfig(s.cfg)
-		if err != nil {
-			return nil, err
-		}
-		c.Audit = s.recordRead(proxies.TrustedProxies)
+		c.Audit = s.recordRead
 	}
 	protocol, err := rest.New(c)
 	if err != nil {
@@ -332,18 +347,15 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 }
 
 // recordRead hands what the protocol reports to the audit log.
-func (s *Server) recordRead(proxies []netip.Prefix) func(context.Context, rest.Access) error {
-	return func(ctx context.Context, a rest.Access) error {
-		err := s.reads.Append(ctx, audit.Record{
-			Time: time.Now(), RequestID: a.RequestID, Principal: a.Principal.ID, Actor: a.Principal.Actor,
-			Address: identity.ClientAddress(a.Request, proxies), Operation: a.Operation,
-			Warehouse: a.Warehouse, Resource: a.Resource, Status: a.Status,
-		})
-		if err != nil {
-			return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
-		}
-		return nil
+func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
+	err := s.reads.Append(ctx, audit.Record{
+		Kind: audit.KindDecision, Time: time.Now(), RequestID: a.RequestID, Principal: a.Principal.ID, Actor: a.Principal.Actor,
+		Address: a.Address, Operation: a.Operation, Warehouse: a.Warehouse, Resource: a.Resource, Status: a.Status, Decision: a.Decision,
+	})
+	if err != nil {
+		return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
 	}
+	return nil
 }
 
 // authenticated lets principals through that have access to any warehouse.
@@ -401,6 +413,12 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 	}
 	workers.Go(func() { maintenance.Run(background) })
 	workers.Go(func() { s.ids.Run(background) })
+	sealer := &catalog.AuditSealer{
+		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: s.cfg.Audit.SealInterval,
+		CheckpointRecords: int64(s.cfg.Audit.CheckpointRecords), CheckpointInterval: s.cfg.Audit.CheckpointInterval,
+		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
+	}
+	workers.Go(func() { sealer.Run(background) })
 
 	failed := make(chan error, len(s.servers))
 	for _, e := range s.servers {

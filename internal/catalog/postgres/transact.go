@@ -235,3 +235,13 @@ func (e *engine) LockLocations(ctx context.Context, c sqlstore.Conn, warehouse u
 		FROM unnest($1::text[], $2::boolean[]) WITH ORDINALITY AS l(key, exclusive, n) ORDER BY n`, keys, exclusive)
 	return err
 }
+
+// NumberAudit implements sqlstore.Engine.
+func (e *engine) NumberAudit(ctx context.Context, c sqlstore.Conn, ids []int64, first int64, hashes []byte) error {
+	n, err := c.Exec(ctx, `UPDATE audit SET seq = $2 + l.n - 1, hash = substr($3::bytea, ((l.n - 1) * 32 + 1)::int, 32)
+		FROM unnest($1::bigint[]) WITH ORDINALITY AS l(id, n) WHERE audit.id = l.id AND audit.seq IS NULL`, ids, first, hashes)
+	if err == nil && n != int64(len(ids)) {
+		return fmt.Errorf("%d of %d audit rows are gone", int64(len(ids))-n, len(ids))
+	}
+	return err
+}

@@ -319,6 +319,21 @@ func (e *engine) Query(ctx context.Context, query string, args ...any) (sqlstore
 // LockLocations has nothing to do: writers exclude each other.
 func (e *engine) LockLocations(context.Context, sqlstore.Conn, uuid.UUID, []string) error { return nil }
 
+// NumberAudit implements sqlstore.Engine.
+func (e *engine) NumberAudit(ctx context.Context, c sqlstore.Conn, ids []int64, first int64, hashes []byte) error {
+	size := len(hashes) / len(ids)
+	for i, id := range ids {
+		n, err := c.Exec(ctx, `UPDATE audit SET seq = $2, hash = $3 WHERE id = $1 AND seq IS NULL`, id, first+int64(i), hashes[i*size:(i+1)*size])
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return fmt.Errorf("the audit row %d is gone", id)
+		}
+	}
+	return nil
+}
+
 // RowLocks has none: writers exclude each other.
 func (e *engine) RowLocks() sqlstore.RowLocks { return sqlstore.RowLocks{} }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 )
 
@@ -22,7 +23,12 @@ func (s *Store) EnsureWarehouse(ctx context.Context, name string) (uuid.UUID, er
 		if _, err := c.Exec(ctx, `INSERT INTO warehouses (id, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`, uuid.Must(uuid.NewV7()), name); err != nil {
 			return err
 		}
-		return c.QueryRow(ctx, `SELECT id FROM warehouses WHERE name = $1`, []any{name}, &id)
+		if err := c.QueryRow(ctx, `SELECT id FROM warehouses WHERE name = $1`, []any{name}, &id); err != nil {
+			return err
+		}
+		_, err := c.Exec(ctx, `INSERT INTO audit_partitions (warehouse, seq, hash, checkpoint, checkpoint_at) VALUES ($1, 0, $2, 0, 0) ON CONFLICT (warehouse) DO NOTHING`,
+			id, make([]byte, len(audit.Hash{})))
+		return err
 	})
 	return id, wrap("register warehouse "+name, err)
 }
@@ -122,27 +128,6 @@ func numberEvents(ctx context.Context, c Conn) error {
 	return err
 }
 
-// Audit implements catalog.Store.
-func (s *Store) Audit(ctx context.Context, warehouse uuid.UUID, n int) ([]catalog.AuditRow, error) {
-	rows, err := s.c.Query(ctx, `SELECT at, request_id, principal, actor, operation, resource, detail FROM audit WHERE warehouse = $1 ORDER BY id DESC LIMIT $2`, warehouse, limit(n))
-	if err != nil {
-		return nil, fmt.Errorf("read audit rows: %w", err)
-	}
-	defer rows.Close()
-	var all []catalog.AuditRow
-	for rows.Next() {
-		row := catalog.AuditRow{Warehouse: warehouse}
-		var at int64
-		var detail string
-		if err := rows.Scan(&at, &row.RequestID, &row.Principal, &row.Actor, &row.Operation, &row.Resource, &detail); err != nil {
-			return nil, fmt.Errorf("read audit rows: %w", err)
-		}
-		row.Time, row.Detail = fromMillis(at), json.RawMessage(detail)
-		all = append(all, row)
-	}
-	return all, rows.Err()
-}
-
 // ClaimPurge implements catalog.Store.
 func (s *Store) ClaimPurge(ctx context.Context, now time.Time, lease time.Duration) (catalog.Purge, error) {
 	var p catalog.Purge
@@ -170,7 +155,7 @@ func (s *Store) ClaimPurge(ctx context.Context, now time.Time, lease time.Durati
 
 // RenewPurge implements catalog.Store.
 func (s *Store) RenewPurge(ctx context.Context, p catalog.Purge, until time.Time) (catalog.Purge, error) {
-	err := s.ofPurge(ctx, "renew purge", `UPDATE purges SET not_before = $3 WHERE id = $1 AND not_before = $2`, p.ID, millis(p.NotBefore), millis(until))
+	err := s.held(ctx, "renew purge", `UPDATE purges SET not_before = $3 WHERE id = $1 AND not_before = $2`, p.ID, millis(p.NotBefore), millis(until))
 	p.NotBefore = fromMillis(millis(until))
 	return p, err
 }
@@ -192,12 +177,12 @@ func (s *Store) FinishPurge(ctx context.Context, p catalog.Purge) error {
 
 // RetryPurge implements catalog.Store.
 func (s *Store) RetryPurge(ctx context.Context, p catalog.Purge, notBefore time.Time) error {
-	return s.ofPurge(ctx, "put purge back", `UPDATE purges SET not_before = $3, attempts = attempts + 1 WHERE id = $1 AND not_before = $2`,
+	return s.held(ctx, "put purge back", `UPDATE purges SET not_before = $3, attempts = attempts + 1 WHERE id = $1 AND not_before = $2`,
 		p.ID, millis(p.NotBefore), millis(notBefore))
 }
 
-// ofPurge changes a purge that is still this worker's.
-func (s *Store) ofPurge(ctx context.Context, doing, query string, args ...any) error {
+// held changes a row that is still this worker's.
+func (s *Store) held(ctx context.Context, doing, query string, args ...any) error {
 	return s.engine.Transact(ctx, func(c Conn) error {
 		n, err := c.Exec(ctx, query, args...)
 		if err == nil && n == 0 {

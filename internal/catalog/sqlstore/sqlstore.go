@@ -70,6 +70,9 @@ type Engine interface {
 	// LockLocations makes transactions that reserve overlapping locations
 	// wait for each other.
 	LockLocations(ctx context.Context, c Conn, warehouse uuid.UUID, locations []string) error
+	// NumberAudit gives the audit rows of a warehouse with these ids the
+	// numbers from first on, and their hashes, which stand one after the other.
+	NumberAudit(ctx context.Context, c Conn, ids []int64, first int64, hashes []byte) error
 	RowLocks() RowLocks
 	Migrate(ctx context.Context) error
 	Version(ctx context.Context) (current, newest int, err error)

@@ -320,7 +320,20 @@ func (t *tx) PutEvent(ctx context.Context, e catalog.Event) (err error) {
 
 func (t *tx) PutAudit(ctx context.Context, row catalog.AuditRow) (err error) {
 	defer t.note(&err)
-	_, err = t.c.Exec(ctx, `INSERT INTO audit (warehouse, at, request_id, principal, actor, operation, resource, detail) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		row.Warehouse, millis(row.Time), row.RequestID, row.Principal, row.Actor, row.Operation, row.Resource, string(row.Detail))
+	address, policies := "", ""
+	if row.Address.IsValid() {
+		address = row.Address.String()
+	}
+	if len(row.Policies) > 0 {
+		raw, err := json.Marshal(row.Policies)
+		if err != nil {
+			return fmt.Errorf("encode policies: %w", err)
+		}
+		policies = string(raw)
+	}
+	_, err = t.c.Exec(ctx, `INSERT INTO audit (warehouse, kind, at, request_id, principal, actor, address, operation, resource, status, decision, policies, detail)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+		row.Warehouse, int64(row.Kind), millis(row.Time), row.RequestID, row.Principal, row.Actor, address, row.Operation, row.Resource,
+		int64(row.Status), int64(row.Decision), policies, string(row.Detail))
 	return wrap("put audit row", err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 )
 
@@ -137,9 +138,9 @@ func (w *committer) commit(b *testing.B) {
 		}); err != nil {
 			return err
 		}
-		return tx.PutAudit(ctx, catalog.AuditRow{
-			Time: start, Warehouse: o.Warehouse, RequestID: "r", Principal: "p", Operation: "updateTable", Resource: "ns." + o.Name, Detail: json.RawMessage(`{}`),
-		})
+		return tx.PutAudit(ctx, catalog.AuditRow{Warehouse: o.Warehouse, Record: audit.Record{
+			Kind: audit.KindChange, Time: start, RequestID: "r", Principal: "p", Operation: "updateTable", Resource: "ns." + o.Name, Detail: json.RawMessage(`{}`),
+		}})
 	}); err != nil {
 		b.Error(err)
 	}

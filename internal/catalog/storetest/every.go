@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 )
 
@@ -67,6 +68,23 @@ func EveryQuery(t *testing.T, store catalog.Store) {
 	_, err = f.store.Events(f.ctx, f.wh, 0, 1)
 	f.ok(err)
 	_, err = f.store.Audit(f.ctx, f.wh, 1)
+	f.ok(err)
+	_, head, err := f.store.SealAudit(f.ctx, f.wh, 10)
+	f.ok(err)
+	_, err = f.store.AuditState(f.ctx, f.wh)
+	f.ok(err)
+	_, err = f.store.AuditRows(f.ctx, f.wh, 0, 1)
+	f.ok(err)
+	f.ok(f.store.PutAuditCheckpoint(f.ctx, f.wh, audit.Checkpoint{Ref: head, Count: head.Seq, Time: start}))
+	_, err = f.store.AuditCheckpoints(f.ctx, f.wh, 0, 1)
+	f.ok(err)
+	cursor, err := f.store.ClaimAuditCursor(f.ctx, f.wh, "e", start, time.Minute)
+	f.ok(err)
+	_, err = f.store.MoveAuditCursor(f.ctx, cursor, 1, after(time.Minute))
+	f.ok(err)
+	_, err = f.store.AuditCursors(f.ctx, f.wh)
+	f.ok(err)
+	_, err = f.store.ExpireAudit(f.ctx, f.wh, after(time.Hour), head.Seq)
 	f.ok(err)
 	_, err = f.store.Expire(f.ctx, after(time.Hour), start, start, 10)
 	f.ok(err)

@@ -29,7 +29,7 @@ type Open func(t *testing.T) catalog.Store
 // Run runs the suite. Each test has a store of its own.
 func Run(t *testing.T, open Open) {
 	for _, part := range [][]check{
-		namespaceChecks, objectChecks, dropChecks, locationChecks, recordChecks, purgeChecks, transactionChecks, raceChecks,
+		namespaceChecks, objectChecks, dropChecks, locationChecks, recordChecks, purgeChecks, transactionChecks, raceChecks, auditChecks,
 	} {
 		for _, c := range part {
 			t.Run(c.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 )
 
@@ -40,7 +41,7 @@ func (f *fixture) everything(tx catalog.Tx, table catalog.Object, key uuid.UUID)
 		second(tx.DropObject(f.ctx, f.wh, catalog.KindTable, kept.Ident(), start, after(time.Hour), false)),
 		tx.PutIdempotency(f.ctx, f.idempotency(key)),
 		tx.PutEvent(f.ctx, f.event("e")),
-		tx.PutAudit(f.ctx, catalog.AuditRow{Time: start, Warehouse: f.wh, Detail: json.RawMessage(`{}`)}),
+		tx.PutAudit(f.ctx, catalog.AuditRow{Warehouse: f.wh, Record: audit.Record{Time: start, Detail: json.RawMessage(`{}`)}}),
 	)
 }
 

@@ -39,7 +39,7 @@ type Config struct {
 	Tokens      Tokens      `config:"tokens" doc:"Access tokens that the catalog signs itself."`
 	Limits      Limits      `config:"limits" doc:"Bounds on what clients may use up."`
 	Cache       Cache       `config:"cache" doc:"Memory for what is read again and again."`
-	Audit       Audit       `config:"audit" doc:"The log of what is read. Changes are audited in the store."`
+	Audit       Audit       `config:"audit" doc:"The log of what is read, and the chains that prove what was read and changed."`
 	Logging     Logging     `config:"logging" doc:"Logs, on stderr."`
 	Telemetry   Telemetry   `config:"telemetry" doc:"Traces and metrics."`
 	Drain       Drain       `config:"drain" doc:"What happens on SIGTERM. A second signal ends the server at once."`
@@ -265,11 +265,17 @@ type Cache struct {
 	MetadataBytes Bytes `config:"metadata_bytes" default:"256MiB" min:"1MiB" doc:"Table and view metadata kept in memory."`
 }
 
-// Audit is the log of reads.
+// Audit is the log of reads and the chains of changes.
 type Audit struct {
-	Reads  string `config:"reads" default:"stderr" doc:"Where reads are recorded, one JSON object a line: stderr, off, or a file (opened anew on SIGHUP)."`
-	Queue  int    `config:"queue" default:"8192" min:"1" max:"1048576" doc:"Records that may wait to be written."`
-	OnFull string `config:"on_full" default:"refuse" enum:"refuse,wait" doc:"When the queue is full: refuse answers 503, wait makes the request wait. A record is never dropped."`
+	Reads              string        `config:"reads" default:"stderr" doc:"Where reads are recorded, one JSON object a line: stderr, off, or a file (opened anew on SIGHUP). A file of this name with .last at its end holds the newest checkpoint."`
+	Queue              int           `config:"queue" default:"8192" min:"1" max:"1048576" doc:"Records that may wait to be written."`
+	OnFull             string        `config:"on_full" default:"refuse" enum:"refuse,wait" doc:"When the queue is full: refuse answers 503, wait makes the request wait. A record is never dropped."`
+	SigningKey         Secret        `config:"signing_key" doc:"Ed25519 private key that signs checkpoints: PKCS#8 PEM (openssl genpkey -algorithm ed25519) or base64 of a 32-byte seed. The same for all servers of a deployment, and used for nothing else. Without it nothing is signed, and somebody who can write the log or the store can rewrite it."`
+	PreviousKeys       []Secret      `config:"previous_keys" doc:"Keys that signing_key replaced, private or public: they verify the checkpoints that they made."`
+	CheckpointRecords  int           `config:"checkpoint_records" default:"1000" min:"1" max:"1000000" doc:"Records after which a checkpoint is signed."`
+	CheckpointInterval time.Duration `config:"checkpoint_interval" default:"10s" min:"100ms" max:"1h" doc:"Time after which a checkpoint is signed when there are new records."`
+	SealInterval       time.Duration `config:"seal_interval" default:"1s" min:"50ms" max:"1m" doc:"Pause between rounds that put committed changes into their warehouse's chain."`
+	KeepChanges        time.Duration `config:"keep_changes" default:"0s" doc:"How long audit rows of changes are kept; 0s is for ever. They go up to a checkpoint only, so it needs signing_key."`
 }
 
 // Logging is the log on stderr.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
 )
@@ -41,11 +42,33 @@ func (l *loader) validate(c *Config) {
 			l.wrong(fmt.Sprintf("limits.trusted_proxies[%d]", i), "%q is no CIDR such as 10.0.0.0/8", clip(p))
 		}
 	}
-	if c.Audit.Reads == "" {
-		l.wrong("audit.reads", "say stderr, off, or a file")
-	}
+	l.validateAudit(c)
 	if e := c.Telemetry.OTLPEndpoint; e != "" && !isHTTPURL(e) {
 		l.wrong("telemetry.otlp_endpoint", "must be a URL such as http://127.0.0.1:4318, without user info")
+	}
+}
+
+func (l *loader) validateAudit(c *Config) {
+	a := c.Audit
+	if a.Reads == "" {
+		l.wrong("audit.reads", "say stderr, off, or a file")
+	}
+	switch {
+	case a.SigningKey.Value.Empty():
+		if a.KeepChanges > 0 {
+			l.wrong("audit.keep_changes", "needs audit.signing_key: rows are removed up to a signed checkpoint only")
+		}
+	case a.SigningKey.Value.Equal(c.Tokens.SigningKey.Value):
+		l.wrong("audit.signing_key", "is the key of tokens; give it one of its own")
+	default:
+		if _, err := audit.ParseSigner(a.SigningKey.Value); err != nil {
+			l.wrong("audit.signing_key", "%v", err)
+		}
+	}
+	for i, k := range a.PreviousKeys {
+		if _, err := audit.ParseVerifyKey(k.Value); err != nil {
+			l.wrong(fmt.Sprintf("audit.previous_keys[%d]", i), "%v", err)
+		}
 	}
 }
 

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sluice-data/sluice/internal/audit"
+	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/secret"
+	"github.com/sluice-data/sluice/internal/server"
+	"github.com/sluice-data/sluice/internal/server/config"
+)
+
+const auditUsage = `
+  catalogd audit verify [flags] [FILE ...]   prove that nobody has changed the audit log
+  catalogd audit query [flags] [FILE ...]    print records
+  catalogd audit export [flags] [FILE ...]   print all lines as they are, checkpoints too
+
+Without FILE, with --config FILE or --data-dir DIR, they read the log of reads and the changes of every warehouse in
+the store (--warehouse NAME: of this one); with SQLite the server has to be stopped meanwhile. With files, oldest
+first, they read these; - is standard input.
+  --key FILE              a key that verifies, public or private; can be given again (those of the configuration count)
+  --checkpoint FILE       a checkpoint that was kept elsewhere, which must still hold; can be given again
+  -o text|json            form of the report (verify)
+  --since, --until TIME   RFC 3339, or an age such as 24h
+  --principal, --actor, --resource, --operation NAME, --outcome ok|denied|failed
+`
+
+// trail is one log of records.
+type trail struct {
+	name string
+	read iter.Seq2[audit.Line, error]
+	kept time.Time
+}
+
+func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("audit needs verify, query or export: %w", errUsage)
+	}
+	name, args := args[0], args[1:]
+	f := newFlags("audit " + name)
+	var keyFiles, checkpointFiles locations
+	path, dataDir, warehouse := f.String("config", "", ""), f.String("data-dir", "", ""), f.String("warehouse", "", "")
+	format := "text"
+	var filter audit.Filter
+	since, until := "", ""
+	switch name {
+	case "verify":
+		f.Var(&keyFiles, "key", "")
+		f.Var(&checkpointFiles, "checkpoint", "")
+		f.StringVar(&format, "o", "text", "")
+	case "query":
+		f.StringVar(&since, "since", "", "")
+		f.StringVar(&until, "until", "", "")
+		f.StringVar(&filter.Principal, "principal", "", "")
+		f.StringVar(&filter.Actor, "actor", "", "")
+		f.StringVar(&filter.Resource, "resource", "", "")
+		f.StringVar(&filter.Operation, "operation", "", "")
+		f.StringVar(&filter.Outcome, "outcome", "", "")
+	case "export":
+	default:
+		return fmt.Errorf("audit: there is no %q; it has verify, query and export: %w", name, errUsage)
+	}
+	if err := f.Parse(args); err != nil {
+		return fmt.Errorf("audit %s: %w: %w", name, err, errUsage)
+	}
+	if format != "text" && format != "json" {
+		return fmt.Errorf("audit verify: -o %q is not json or text: %w", format, errUsage)
+	}
+	if o := filter.Outcome; o != "" && o != audit.OutcomeOK && o != audit.OutcomeDenied && o != audit.OutcomeFailed {
+		return fmt.Errorf("audit query: --outcome %q is not ok, denied or failed: %w", o, errUsage)
+	}
+	var err error
+	if filter.Since, err = parseMoment("since", since); err != nil {
+		return err
+	}
+	if filter.Until, err = parseMoment("until", until); err != nil {
+		return err
+	}
+	var c *config.Config
+	if *path != "" || *dataDir != "" {
+		u := &upkeep{flags: f, config: *path, dataDir: *dataDir}
+		if c, err = u.load(); err != nil {
+			return err
+		}
+	} else if f.NArg() == 0 {
+		return fmt.Errorf("audit %s: name files, or give --config or --data-dir: %w", name, errUsage)
+	}
+	each := func(use func(trail) error) error {
+		if f.NArg() > 0 {
+			return fileTrail(f.Args(), stdin, use)
+		}
+		return configuredTrails(c, *warehouse, use)
+	}
+	if name == "verify" {
+		o, err := verifyOptions(c, keyFiles, checkpointFiles)
+		if err != nil {
+			return err
+		}
+		return auditVerify(o, format, each, stdout)
+	}
+	return each(func(t trail) error {
+		for line, err := range t.read {
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			if name == "query" && !filter.Matches(line.Text) {
+				continue
+			}
+			if _, err := stdout.Write(append(line.Text[:len(line.Text):len(line.Text)], '\n')); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// parseMoment reads a time, or an age before now.
+func parseMoment(flag, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if age, err := time.ParseDuration(s); err == nil {
+		return time.Now().Add(-age), nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return t, fmt.Errorf("--%s %q is neither a time such as 2026-01-31T12:00:00Z nor an age such as 24h: %w", flag, s, errUsage)
+	}
+	return t, nil
+}
+
+func fileTrail(names []string, stdin io.Reader, use func(trail) error) error {
+	var readers []io.Reader
+	for _, name := range names {
+		if name == "-" {
+			readers = append(readers, stdin)
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		readers = append(readers, f)
+	}
+	return use(trail{name: names[0], read: audit.Lines(readers...)})
+}
+
+// configuredTrails are the log of reads and the chain of each warehouse.
+func configuredTrails(c *config.Config, warehouse string, use func(trail) error) error {
+	var errs []error
+	if r := c.Audit.Reads; warehouse == "" && r != "off" && r != "stderr" {
+		errs = append(errs, fileTrail([]string{r}, nil, use))
+	}
+	ctx := context.Background()
+	errs = append(errs, server.AuditStore(ctx, c, func(store catalog.Store, ids map[string]uuid.UUID) error {
+		if _, ok := ids[warehouse]; !ok && warehouse != "" {
+			return fmt.Errorf("there is no warehouse %q", warehouse)
+		}
+		for _, name := range slices.Sorted(maps.Keys(ids)) {
+			if warehouse != "" && name != warehouse {
+				continue
+			}
+			t := trail{name: "warehouse " + name, read: catalog.AuditLines(ctx, store, ids[name], 0), kept: server.KeptSince(c, time.Now())}
+			errs = append(errs, use(t))
+		}
+		return nil
+	}))
+	return errors.Join(errs...)
+}
+
+func verifyOptions(c *config.Config, keyFiles, checkpointFiles []string) (audit.VerifyOptions, error) {
+	o := audit.VerifyOptions{Keys: audit.Keys{}}
+	if c != nil {
+		keys, err := server.AuditKeys(c)
+		if err != nil {
+			return o, err
+		}
+		o.Keys = keys
+	}
+	for _, name := range keyFiles {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return o, err
+		}
+		key, err := audit.ParseVerifyKey(secret.New(string(raw)))
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", name, err)
+		}
+		o.Keys[key.ID()] = key
+	}
+	for _, name := range checkpointFiles {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return o, err
+		}
+		for line := range bytes.Lines(raw) {
+			c, err := audit.ParseCheckpoint(line)
+			if err != nil {
+				return o, fmt.Errorf("%s: %w", name, err)
+			}
+			o.Checkpoints = append(o.Checkpoints, c)
+		}
+	}
+	return o, nil
+}
+
+// errAltered is what verify ends with when a log is not whole.
+var errAltered = errors.New("the audit log is not what the server wrote")
+
+func auditVerify(o audit.VerifyOptions, format string, each func(func(trail) error) error, stdout io.Writer) error {
+	kept := o.Checkpoints
+	altered := false
+	err := each(func(t trail) error {
+		o.RemovedBefore, o.Checkpoints = t.kept, kept
+		report, err := audit.Verify(t.read, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		altered = altered || !report.OK()
+		if format == "json" {
+			return json.NewEncoder(stdout).Encode(map[string]any{"log": t.name, "ok": report.OK(), "signed": len(o.Keys) > 0, "unproven": report.Unproven(), "report": report})
+		}
+		printReport(stdout, t.name, report, len(o.Keys) > 0)
+		return nil
+	})
+	if altered {
+		err = errors.Join(err, errAltered)
+	}
+	return err
+}
+
+func printReport(w io.Writer, name string, r *audit.Report, signed bool) {
+	verdict := "ok  "
+	if !r.OK() {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(w, "%s %s: %d records in %d partitions\n", verdict, name, r.Records, len(r.Partitions))
+	for _, p := range r.Problems {
+		fmt.Fprintf(w, "     %s\n", p)
+	}
+	if more := r.Found - int64(len(r.Problems)); more > 0 {
+		fmt.Fprintf(w, "     and %d more\n", more)
+	}
+	switch n := r.Unproven(); {
+	case !signed && r.Records > 0:
+		fmt.Fprintf(w, "     no key was given: the chain shows damage, not the work of somebody who made it anew\n")
+	case n > 0:
+		fmt.Fprintf(w, "     unproven tail of %d records: no checkpoint covers them yet\n", n)
+	}
+	if r.Torn {
+		fmt.Fprintf(w, "     the last line is not finished\n")
+	}
+	if r.Older > 0 {
+		fmt.Fprintf(w, "     %d records are from before there was a chain: nothing proves them\n", r.Older)
+	}
+	for _, p := range r.Partitions {
+		if p.After != nil {
+			fmt.Fprintf(w, "     partition %s begins after record %d of %s, which is not here\n", p.ID, p.After.Seq, p.After.Partition)
+		}
+	}
+	if n := len(r.Partitions); n > 0 && signed && r.Partitions[n-1].Checkpoint != nil {
+		c := r.Partitions[n-1].Checkpoint
+		fmt.Fprintf(w, "     last checkpoint, worth keeping elsewhere: record %d of %s, %s\n", c.Seq, c.Partition, c.Time.Format(time.RFC3339))
+	}
+}

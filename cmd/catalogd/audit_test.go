@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package main_test
+
+import (
+	"encoding/base64"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestAudit has a server write its log, verifies it, and then changes it as
+// somebody might who can write the file.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, anyPorts+"audit: {reads: DIR/reads.jsonl, signing_key: {env: AUDIT_KEY}, seal_interval: 50ms, checkpoint_interval: 100ms}\n")
+	edit(t, &d, strings.NewReplacer("DIR", d.dir))
+	env := []string{"AUDIT_KEY=" + base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwxyz012345"))}
+	if code, stdout, stderr := once(t, env, "", "migrate", "--config", d.config); code != 0 {
+		t.Fatalf("migrate: %s%s", stdout, stderr)
+	}
+	p := start(t, env, "serve", "--config", d.config)
+	base := "http://" + p.address("catalog")
+	token := d.token(t, http.DefaultClient, base)
+	for _, ns := range []string{"a", "b", "c"} {
+		if status, body := send(t, http.DefaultClient, http.MethodPost, base+"/v1/main/namespaces", token, strings.NewReader(`{"namespace":["`+ns+`"]}`)); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+		send(t, http.DefaultClient, http.MethodGet, base+"/v1/main/namespaces/"+ns, token, nil)
+	}
+	send(t, http.DefaultClient, http.MethodGet, base+"/v1/main/namespaces", "wrong-token", nil)
+	p.signal(syscall.SIGTERM)
+	p.exit()
+
+	audit := func(want int, args ...string) string {
+		t.Helper()
+		code, stdout, stderr := once(t, env, "", append([]string{"audit"}, args...)...)
+		if code != want {
+			t.Errorf("audit %v: %d, want %d\n%s%s", args, code, want, stdout, stderr)
+		}
+		return stdout + stderr
+	}
+	whole := audit(0, "verify", "--config", d.config)
+	for _, want := range []string{"ok   " + filepath.Join(d.dir, "reads.jsonl"), "ok   warehouse main: 3 records", "last checkpoint, worth keeping"} {
+		if !strings.Contains(whole, want) {
+			t.Errorf("no %q in:\n%s", want, whole)
+		}
+	}
+	if strings.Contains(whole, "unproven") {
+		t.Errorf("a clean end leaves an unproven tail:\n%s", whole)
+	}
+	for args, want := range map[string]int{
+		"--operation createNamespace":                  3,
+		"--operation loadNamespaceMetadata":            3,
+		"--resource b":                                 2,
+		"--outcome denied":                             1,
+		"--principal account:alice --since 1h":         6,
+		"--until 1h":                                   0,
+		"--outcome ok --resource a --actor somebody":   0,
+		"--warehouse main --operation createNamespace": 3,
+	} {
+		out := audit(0, append([]string{"query", "--config", d.config}, strings.Fields(args)...)...)
+		if got := strings.Count(out, "\n"); got != want {
+			t.Errorf("query %s: %d records, want %d\n%s", args, got, want, out)
+		}
+	}
+	exported := audit(0, "export", "--config", d.config, "--warehouse", "main")
+	d.write(t, "export.jsonl", exported)
+	key := filepath.Join(d.dir, "audit.key")
+	d.write(t, "audit.key", base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwxyz012345")))
+	if out := audit(0, "verify", "--key", key, filepath.Join(d.dir, "export.jsonl")); strings.Contains(out, "unproven") || strings.Contains(out, "no key") {
+		t.Errorf("the export does not verify by itself:\n%s", out)
+	}
+
+	file := filepath.Join(d.dir, "reads.jsonl")
+	kept := file + ".last"
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(raw), "\n")
+	d.write(t, "reads.jsonl", strings.Join(lines[:len(lines)-3], ""))
+	if out := audit(0, "verify", "--key", key, file); !strings.Contains(out, "unproven tail") && !strings.Contains(out, "ok ") {
+		t.Errorf("a log without its end: %s", out)
+	}
+	if out := audit(1, "verify", "--key", key, "--checkpoint", kept, file); !strings.Contains(out, "as a checkpoint kept elsewhere proves") {
+		t.Errorf("a log without its end, against a checkpoint: %s", out)
+	}
+	d.write(t, "reads.jsonl", strings.Replace(string(raw), "account:alice", "account:mallo", 1))
+	if out := audit(1, "verify", "-o", "json", "--key", key, file); !strings.Contains(out, "was altered") || !strings.Contains(out, `"ok":false`) {
+		t.Errorf("an altered log: %s", out)
+	}
+	for _, wrong := range [][]string{
+		{}, {"verify"}, {"other"}, {"verify", "-o", "xml", file}, {"query", "--since", "yesterday", file}, {"query", "--outcome", "good", file},
+	} {
+		audit(2, wrong...)
+	}
+	audit(1, "verify", filepath.Join(d.dir, "none"))
+	audit(1, "verify", "--key", file, file)
+	audit(1, "query", "--config", d.config, "--warehouse", "none")
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// maxBatch is how many bytes are written at once at most.
+const maxBatch = 64 << 10
+
+// writer is the goroutine that owns a Log's sink and chain.
+type writer struct {
+	*Log
+	sink   io.WriteCloser
+	before end
+	// chain is nil until the first record begins a partition.
+	chain *Chain
+	buf   []byte
+	// unsigned is how many records came after the last checkpoint.
+	unsigned int
+	due      *time.Timer // of the next checkpoint; stopped when nothing waits for one
+	// newest is what the file beside the log is to hold.
+	newest []byte
+}
+
+// run writes until the queue is closed and empty.
+func (w *writer) run() {
+	defer close(w.done)
+	w.buf = make([]byte, 0, maxBatch)
+	w.due = time.NewTimer(time.Hour)
+	w.due.Stop()
+	for {
+		select {
+		case r, ok := <-w.queue:
+			if !ok {
+				w.end()
+				return
+			}
+			if !w.batch(r) {
+				return
+			}
+		case answer := <-w.reopen:
+			answer <- w.reopenSink()
+		case <-w.due.C:
+			if !w.checkpoint(false) {
+				return
+			}
+			w.settle()
+		}
+	}
+}
+
+// batch writes a record and those that wait behind it. It reports false when
+// Close has given up.
+func (w *writer) batch(r Record) bool {
+	w.buf = w.buf[:0]
+	w.add(&r)
+	n := int64(1)
+	for more := true; more && len(w.buf) < maxBatch; {
+		select {
+		case r, ok := <-w.queue:
+			if more = ok; ok {
+				w.add(&r)
+				n++
+			}
+		default:
+			more = false
+		}
+	}
+	if !w.persist(w.buf) {
+		w.lost.Store(n + int64(len(w.queue)))
+		return false
+	}
+	w.written.Add(n)
+	return true
+}
+
+// add appends a record to the batch, with what must stand before and after it.
+func (w *writer) add(r *Record) {
+	if w.chain == nil {
+		if w.before.torn {
+			w.buf = append(w.buf, '\n')
+		}
+		w.chain = NewChain(Ref{Partition: uuid.NewString()})
+		w.buf = w.chain.open(w.buf, time.Now(), w.before)
+		w.before = end{}
+	}
+	w.buf = w.chain.Append(w.buf, r)
+	if w.unsigned++; w.unsigned == 1 {
+		w.due.Reset(w.options.CheckpointInterval)
+	}
+	if w.unsigned >= w.options.CheckpointRecords && w.options.Signer != nil {
+		w.sign(false)
+		w.unsigned = 0
+	}
+}
+
+// sign appends a checkpoint to the batch.
+func (w *writer) sign(final bool) {
+	c := w.options.Signer.Sign(w.chain.Last(), final, time.Now())
+	start := len(w.buf)
+	w.buf = c.Append(w.buf)
+	w.newest = append(w.newest[:0], w.buf[start:]...)
+}
+
+// checkpoint writes one for what has none. It reports false when Close has
+// given up.
+func (w *writer) checkpoint(final bool) bool {
+	if w.chain == nil || w.unsigned == 0 && !final {
+		return true
+	}
+	w.unsigned = 0
+	if w.options.Signer == nil {
+		raw, err := json.Marshal(w.chain.Last())
+		if err == nil {
+			w.newest = append(raw, '\n')
+		}
+		return true
+	}
+	w.buf = w.buf[:0]
+	w.sign(final)
+	return w.persist(w.buf)
+}
+
+// settle makes what was written durable, and says beside the log how far that
+// is. That this fails loses nothing, and keeps nobody from reading.
+func (w *writer) settle() {
+	if err := syncSink(w.sink); err != nil {
+		w.log.Error("the audit log cannot be made durable", "error", err)
+	}
+	if w.last == "" || len(w.newest) == 0 {
+		return
+	}
+	if err := replaceFile(w.last, w.newest); err != nil {
+		w.log.Error("the audit log's last checkpoint cannot be kept beside it", "error", err)
+	}
+	w.newest = w.newest[:0]
+}
+
+// end ends the partition and closes the sink.
+func (w *writer) end() {
+	if !w.checkpoint(true) {
+		w.log.Error("the audit log ends without a checkpoint, since it cannot be written")
+	}
+	w.settle()
+	if err := w.sink.Close(); err != nil {
+		w.log.Error("close the audit log", "error", err)
+	}
+}
+
+// reopenSink ends the partition in the open file and begins another, with the
+// next record, in the new one: each file can be verified by itself.
+func (w *writer) reopenSink() error {
+	next, err := w.open()
+	if err != nil {
+		return err
+	}
+	if w.chain != nil && w.checkpoint(true) {
+		last := w.chain.Last()
+		w.before, w.chain = end{last: &last}, nil
+	}
+	w.settle()
+	err = w.sink.Close()
+	w.sink = next
+	return err
+}
+
+// syncSink makes a file durable.
+func syncSink(sink io.Writer) error {
+	f, ok := sink.(*os.File)
+	if !ok {
+		return nil
+	}
+	if err := f.Sync(); !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, os.ErrInvalid) {
+		return err
+	}
+	return nil // a pipe or a terminal
+}
+
+// persist writes all of b however often the sink fails. It reports false
+// when Close has given up.
+func (w *writer) persist(b []byte) bool {
+	pause := 50 * time.Millisecond
+	failing := false
+	for {
+		n, err := w.sink.Write(b)
+		b = b[max(n, 0):]
+		if err == nil && len(b) == 0 {
+			if failing {
+				w.log.Info("the audit log is written again")
+			}
+			return true
+		}
+		if !failing {
+			failing = true
+			w.log.Error("the audit log cannot be written; requests will be refused when the queue is full", "error", err, "queued", len(w.queue))
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, 5*time.Second)
+		case <-w.giveUp:
+			return false
+		}
+	}
+}
+
+// end is how a log ends.
+type end struct {
+	last *Ref // its last record; nil when none is found
+	torn bool // its last line was not finished
+}
+
+// maxTail is how much of a log's end is looked at for its last record.
+const maxTail = 4 << 20
+
+// endOf looks at a log's end and, when that holds no record, at the file
+// beside it.
+func endOf(path string) (end, error) {
+	var e end
+	raw, err := readTail(path, maxTail)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return e, err
+	}
+	e.torn = len(raw) > 0 && raw[len(raw)-1] != '\n'
+	for len(raw) > 0 && e.last == nil {
+		raw = raw[:len(raw)-1]
+		i := bytes.LastIndexByte(raw, '\n') + 1
+		if p, _, h, ok := parsePlace(raw[i:]); ok {
+			e.last = &Ref{Partition: p.Partition, Seq: p.Seq, Hash: h}
+		}
+		raw = raw[:i]
+	}
+	if e.last != nil {
+		return e, nil
+	}
+	raw, err = os.ReadFile(path + LastSuffix)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return e, err
+	}
+	var r Ref
+	if json.Unmarshal(raw, &r) == nil && r.Partition != "" && r.Seq > 0 {
+		e.last = &r
+	}
+	return e, nil
+}
+
+// readTail reads at most limit bytes from a regular file's end.
+func readTail(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err // a pipe or device has no past
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	n := min(info.Size(), limit)
+	raw := make([]byte, n)
+	if _, err := f.ReadAt(raw, info.Size()-n); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// replaceFile writes a file whole or not at all, with mode 0600.
+func replaceFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".audit-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}

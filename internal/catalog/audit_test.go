@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The Sluice Authors
+
+package catalog_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sluice-data/sluice/internal/audit"
+	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/secret"
+)
+
+func auditSigner(t *testing.T) *audit.Signer {
+	t.Helper()
+	s, err := audit.ParseSigner(secret.New(base64.StdEncoding.EncodeToString(make([]byte, 32))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// rewritten is a store in which somebody has changed what a row says, and
+// hashed the chain anew from there on.
+type rewritten struct {
+	catalog.Store
+	on bool
+}
+
+func (r *rewritten) AuditRows(ctx context.Context, wh uuid.UUID, after int64, limit int) ([]catalog.AuditRow, error) {
+	rows, err := r.Store.AuditRows(ctx, wh, 0, 0)
+	if err != nil || !r.on {
+		return r.Store.AuditRows(ctx, wh, after, limit)
+	}
+	chain := audit.NewChain(audit.Ref{Partition: wh.String()})
+	var kept []catalog.AuditRow
+	for i, row := range rows {
+		if i == 0 {
+			row.Principal = "somebody else"
+		}
+		chain.Append(nil, &row.Record)
+		row.Hash = chain.Last().Hash
+		if row.Seq > after {
+			kept = append(kept, row)
+		}
+	}
+	return kept, nil
+}
+
+func (r *rewritten) AuditState(ctx context.Context, wh uuid.UUID) (catalog.AuditState, error) {
+	state, err := r.Store.AuditState(ctx, wh)
+	if err == nil && r.on && state.Head.Seq > 0 {
+		rows, err := r.AuditRows(ctx, wh, 0, 0)
+		if err != nil {
+			return state, err
+		}
+		state.Head.Hash = rows[len(rows)-1].Hash
+	}
+	return state, err
+}
+
+func TestAuditSealer(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	signer := auditSigner(t)
+	store := &rewritten{Store: h.store}
+	now := time.Now()
+	newSealer := func() *catalog.AuditSealer {
+		return &catalog.AuditSealer{
+			Store: store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
+			CheckpointRecords: 3, CheckpointInterval: time.Minute, Now: func() time.Time { return now },
+		}
+	}
+	n := 0
+	change := func(times int) {
+		t.Helper()
+		for range times {
+			n++
+			if _, err := h.CreateNamespace(ctx, catalog.Mutation{Operation: "createNamespace"}, catalog.Namespace{fmt.Sprint("n", n)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := newSealer()
+	round := func(final bool, seq, checkpoint int64) {
+		t.Helper()
+		if err := s.Round(ctx, final); err != nil {
+			t.Fatal(err)
+		}
+		state, err := h.store.AuditState(ctx, h.ID())
+		if err != nil || state.Fresh || state.Head.Seq != seq || state.Checkpoint != checkpoint {
+			t.Fatalf("%+v, %v; want %d records and checkpoint %d", state, err, seq, checkpoint)
+		}
+	}
+	round(false, 1, 1) // of the house's own namespace; the first: there is none that it could be soon after
+	change(2)
+	round(false, 3, 1)
+	change(1)
+	round(false, 4, 4) // three records
+	change(1)
+	now = now.Add(time.Minute)
+	round(false, 5, 5) // a minute
+	change(1)
+	round(false, 6, 5)
+	round(true, 6, 6) // the end
+	verify := func(unproven int64) {
+		t.Helper()
+		r, err := audit.Verify(catalog.AuditLines(ctx, h.store, h.ID(), 0), audit.VerifyOptions{Keys: s.Keys})
+		if err != nil || !r.OK() || r.Unproven() != unproven {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	verify(0)
+
+	// Another server seals in between: what it added is followed.
+	change(1)
+	if _, _, err := h.store.SealAudit(ctx, h.ID(), 10); err != nil {
+		t.Fatal(err)
+	}
+	change(2)
+	round(false, 9, 9)
+	verify(0)
+
+	// A restarted server goes on from the last checkpoint; one with another key
+	// trusts none of them.
+	s = newSealer()
+	change(3)
+	round(false, 12, 12)
+	s = newSealer()
+	s.Keys = audit.Keys{}
+	change(3)
+	if err := s.Round(ctx, false); !errors.Is(err, catalog.ErrAuditBroken) {
+		t.Errorf("without the key that signed: %v", err)
+	}
+
+	// What was rewritten is not signed, neither by a server that has seen it
+	// before nor by one that starts.
+	s = newSealer()
+	round(false, 15, 15)
+	for range 2 {
+		store.on = true
+		change(3)
+		if err := s.Round(ctx, false); !errors.Is(err, catalog.ErrAuditBroken) {
+			t.Errorf("a rewritten chain: %v", err)
+		}
+		if err := s.Round(ctx, true); err != nil {
+			t.Errorf("the same again: %v", err)
+		}
+		if state, err := h.store.AuditState(ctx, h.ID()); err != nil || state.Checkpoint != 15 {
+			t.Errorf("%+v, %v", state, err)
+		}
+		s = newSealer()
+	}
+}
+
+// TestAuditSealerExpires removes what is old, and nothing that an export has
+// not taken.
+func TestAuditSealerExpires(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	signer := auditSigner(t)
+	now := time.Now()
+	s := &catalog.AuditSealer{
+		Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
+		Keep: time.Hour, Exports: []string{"siem"}, Now: func() time.Time { return now },
+	}
+	for i := range 3 {
+		if _, err := h.CreateNamespace(ctx, catalog.Mutation{Operation: "createNamespace"}, catalog.Namespace{fmt.Sprint("n", i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Round(ctx, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(2 * time.Hour)
+	left := func(want int) {
+		t.Helper()
+		if err := s.Round(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := h.store.AuditRows(ctx, h.ID(), 0, 0)
+		if err != nil || len(rows) != want {
+			t.Fatalf("%d rows, want %d: %v", len(rows), want, err)
+		}
+		now = now.Add(2 * time.Minute)
+	}
+	left(4) // with that of the house's own namespace
+	c, err := h.store.ClaimAuditCursor(ctx, h.ID(), "siem", now, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.store.MoveAuditCursor(ctx, c, 3, now); err != nil {
+		t.Fatal(err)
+	}
+	left(1)
+	r, err := audit.Verify(catalog.AuditLines(ctx, h.store, h.ID(), 0), audit.VerifyOptions{Keys: s.Keys, RemovedBefore: now.Add(-time.Hour)})
+	if err != nil || !r.OK() || r.Records != 1 || r.Unproven() != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
