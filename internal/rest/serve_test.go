@@ -29,6 +29,7 @@ type server struct {
 	*httptest.Server
 	handler   *rest.Handler
 	warehouse *catalog.Warehouse
+	store     catalog.Store
 	root      string // location of the warehouse
 	dir       string // the same as a path
 }
@@ -46,7 +47,7 @@ func start(t testing.TB, changes ...func(*rest.Config)) *server {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{dir: filepath.Join(dir, "w")}
+	s := &server{dir: filepath.Join(dir, "w"), store: store}
 	s.root = "file://" + s.dir
 	bucket, err := objstore.Open(t.Context(), objstore.Profile{Type: objstore.TypeFile, Root: s.root}, objstore.Options{})
 	if err != nil {
