@@ -68,9 +68,13 @@ func jwkOf(id string, key crypto.PublicKey) map[string]any {
 	case *rsa.PublicKey:
 		m["kty"], m["n"], m["e"] = "RSA", b64(k.N.Bytes()), b64(big.NewInt(int64(k.E)).Bytes())
 	case *ecdsa.PublicKey:
-		size := (k.Curve.Params().BitSize + 7) / 8
+		point, err := k.Bytes() // 4, then x and y (SEC 1, section 2.3.3)
+		if err != nil {
+			panic(err)
+		}
+		half := len(point) / 2
 		m["kty"], m["crv"] = "EC", k.Curve.Params().Name
-		m["x"], m["y"] = b64(k.X.FillBytes(make([]byte, size))), b64(k.Y.FillBytes(make([]byte, size)))
+		m["x"], m["y"] = b64(point[1:1+half]), b64(point[1+half:])
 	case ed25519.PublicKey:
 		m["kty"], m["crv"], m["x"] = "OKP", "Ed25519", b64(k)
 	}

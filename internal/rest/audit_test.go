@@ -44,8 +44,13 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 	})
 	const hidden = "hidden-Qx71"
 	everywhere := []header{
-		{"Cookie", "session=" + hidden}, {"X-Api-Key", hidden}, {"User-Agent", hidden}, {"X-Forwarded-For", hidden}, {"X-Request-Id", hidden + ";"},
-		{"Referer", "https://example.org/?" + hidden}, {"X-Iceberg-Access-Delegation", hidden},
+		{"Cookie", "session=" + hidden},
+		{"X-Api-Key", hidden},
+		{"User-Agent", hidden},
+		{"X-Forwarded-For", hidden},
+		{"X-Request-Id", hidden + ";"},
+		{"Referer", "https://example.org/?" + hidden},
+		{"X-Iceberg-Access-Delegation", hidden},
 	}
 	query := "?token=" + hidden + "&" + hidden + "=1&pageToken=" + hidden
 	try := func(method, path, body string, more ...header) {

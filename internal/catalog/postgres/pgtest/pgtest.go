@@ -138,7 +138,7 @@ const prefix = "sluice-postgres-"
 func parent() string {
 	const memory, enough = "/dev/shm", 1 << 30
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err != nil || uint64(fs.Bavail)*uint64(fs.Bsize) < enough {
+	if err := syscall.Statfs(memory, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < enough {
 		return ""
 	}
 	// What tests left that were killed would hold memory until the next boot.
