@@ -19,7 +19,7 @@ import (
 )
 
 // tools is what the clients need.
-type tools struct{ python, sparkJars, trino, iceberg, java17 string }
+type tools struct{ python, sparkJars, trino, iceberg, icebergo, java17 string }
 
 // clients drives every client on local files with SQLite, and on an
 // S3-compatible store with PostgreSQL: each makes and changes a table, then
@@ -29,6 +29,10 @@ func clients(r *run) {
 	if !r.step("install the clients", 20*time.Minute, func(ctx context.Context) (err error) { t, err = installClients(ctx); return err }) {
 		return
 	}
+	r.step("build the driver of iceberg-go (once, about two minutes)", 25*time.Minute, func(ctx context.Context) (err error) {
+		t.icebergo, err = install.Program(ctx, r.root, filepath.Join("test", "e2e", "icebergo"))
+		return err
+	})
 	if r.where == "" {
 		r.step("install the iceberg-go command", 25*time.Minute, func(ctx context.Context) (err error) {
 			tool := install.GoTools["iceberg"]
@@ -134,40 +138,51 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 		defer func() { _ = trino.stop() }()
 		env = append(env, "TRINO_PORT="+strconv.Itoa(trinoPort))
 	}
-	var written []string
-	names := []string{"pyiceberg", "spark", "duckdb", "trino"}
-	for _, name := range names {
-		if name == "trino" && trino == nil {
-			continue
-		}
-		r.script(where, name, "write", t, env)
-		written = append(written, name)
+	scripts := filepath.Join(r.root, "test", "e2e", "clients")
+	all := []client{
+		{"pyiceberg", []string{"pyiceberg"}, []string{t.python, filepath.Join(scripts, "pyiceberg_client.py")}},
+		{"spark", []string{"spark", "spark_v3"}, []string{t.python, filepath.Join(scripts, "spark_client.py")}},
+		{"duckdb", []string{"duckdb"}, []string{t.python, filepath.Join(scripts, "duckdb_client.py")}},
 	}
-	written = append(written, "spark_v3")
+	if trino != nil {
+		all = append(all, client{"trino", []string{"trino"}, []string{t.python, filepath.Join(scripts, "trino_client.py")}})
+	}
+	if t.icebergo != "" {
+		all = append(all, client{"iceberg-go", []string{"iceberg_go", "iceberg_go_deletes"}, []string{t.icebergo}})
+	}
+	var written []string
+	for _, c := range all {
+		r.script(where, c, "write", env)
+		written = append(written, c.tables...)
+	}
 	env = append(env, "WRITTEN="+strings.Join(written, " "))
-	for _, name := range names {
-		if name == "trino" && trino == nil {
-			continue
-		}
-		r.script(where, name, "read", t, env)
+	for _, c := range all {
+		r.script(where, c, "read", env)
 	}
 	if t.iceberg != "" {
 		r.icebergGo(where, t, cat, s)
 	}
 }
 
-// script runs one client's script and reports each of its steps.
-func (r *run) script(where, name, mode string, t tools, env []string) {
+// client is a program that drives one client.
+type client struct {
+	name    string
+	tables  []string // in e2e, that the others read
+	command []string // "write" or "read" is added
+}
+
+// script runs one client's program and reports each of its steps.
+func (r *run) script(where string, c client, mode string, env []string) {
 	if r.ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, 10*time.Minute)
 	defer cancel()
 	start := time.Now()
-	out, err := command(ctx, r.dir, env, t.python, filepath.Join(r.root, "test", "e2e", "clients", name+"_client.py"), mode)
+	out, err := command(ctx, r.dir, env, c.command[0], append(c.command[1:len(c.command):len(c.command)], mode)...)
 	reported, failed := 0, 0
 	var since []string // the last step
-	prefix := fmt.Sprintf("%s: %s: ", where, name)
+	prefix := fmt.Sprintf("%s: %s: ", where, c.name)
 	for line := range strings.Lines(out) {
 		line = strings.TrimSuffix(line, "\n")
 		if rest, ok := strings.CutPrefix(line, "ok "); ok {
@@ -196,7 +211,7 @@ func (r *run) script(where, name, mode string, t tools, env []string) {
 		if err == nil {
 			err = errors.New("it printed no step\n" + out)
 		}
-		r.report(fmt.Sprintf("%s: %s: %s", where, name, mode), time.Since(start), err)
+		r.report(fmt.Sprintf("%s: %s: %s", where, c.name, mode), time.Since(start), err)
 	}
 }
 
@@ -312,6 +327,6 @@ func (r *run) icebergGo(where string, t tools, cat *target, s *objectStore) {
 		{"files of a table", "", []string{"files", "e2e.spark"}},
 		{"drop namespace", "", []string{"drop", "namespace", "e2e_go"}},
 	} {
-		r.step(where+": iceberg-go: "+c.name, time.Minute, func(ctx context.Context) error { return cli(ctx, c.want, c.args...) })
+		r.step(where+": iceberg-go command: "+c.name, time.Minute, func(ctx context.Context) error { return cli(ctx, c.want, c.args...) })
 	}
 }

