@@ -131,3 +131,32 @@ func TestAudit(t *testing.T) {
 	audit(1, "verify", "--key", file, file)
 	audit(1, "query", "--config", d.config, "--warehouse", "none")
 }
+
+// TestAuditTail follows a file that grows.
+func TestAuditTail(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "reads.jsonl")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := start(t, nil, "audit", "tail", "--outcome", "denied", file)
+	p.until("a record that is denied", func() bool {
+		for _, decision := range []string{"allow", "deny"} {
+			if _, err := f.WriteString(`{"type":"audit.decision","time":"2026-01-02T03:04:05.000006Z","decision":"` + decision + `"}` + "\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return strings.Contains(p.stdout.String(), `"deny"`)
+	})
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 || strings.Contains(p.stdout.String(), `"allow"`) {
+		t.Errorf("%d: %s", code, p.stdout.String())
+	}
+	for _, wrong := range [][]string{{"audit", "tail"}, {"audit", "tail", file, file}} {
+		if code, _, _ := once(t, nil, "", wrong...); code != 2 {
+			t.Errorf("%v: %d", wrong, code)
+		}
+	}
+}
