@@ -13,7 +13,9 @@ import (
 	"iter"
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +30,7 @@ import (
 const auditUsage = `
   catalogd audit verify [flags] [FILE ...]   prove that nobody has changed the audit log
   catalogd audit query [flags] [FILE ...]    print records
+  catalogd audit tail [flags] [FILE]         print records of reads as they are written, until interrupted
   catalogd audit export [flags] [FILE ...]   print all lines as they are, checkpoints too
 
 Without FILE, with --config FILE or --data-dir DIR, they read the log of reads and the changes of every warehouse in
@@ -49,7 +52,7 @@ type trail struct {
 
 func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("audit needs verify, query or export: %w", errUsage)
+		return fmt.Errorf("audit needs verify, query, tail or export: %w", errUsage)
 	}
 	name, args := args[0], args[1:]
 	f := newFlags("audit " + name)
@@ -63,9 +66,11 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		f.Var(&keyFiles, "key", "")
 		f.Var(&checkpointFiles, "checkpoint", "")
 		f.StringVar(&format, "o", "text", "")
-	case "query":
-		f.StringVar(&since, "since", "", "")
-		f.StringVar(&until, "until", "", "")
+	case "query", "tail":
+		if name == "query" {
+			f.StringVar(&since, "since", "", "")
+			f.StringVar(&until, "until", "", "")
+		}
 		f.StringVar(&filter.Principal, "principal", "", "")
 		f.StringVar(&filter.Actor, "actor", "", "")
 		f.StringVar(&filter.Resource, "resource", "", "")
@@ -73,7 +78,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		f.StringVar(&filter.Outcome, "outcome", "", "")
 	case "export":
 	default:
-		return fmt.Errorf("audit: there is no %q; it has verify, query and export: %w", name, errUsage)
+		return fmt.Errorf("audit: there is no %q; it has verify, query, tail and export: %w", name, errUsage)
 	}
 	if err := f.Parse(args); err != nil {
 		return fmt.Errorf("audit %s: %w: %w", name, err, errUsage)
@@ -82,7 +87,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("audit verify: -o %q is not json or text: %w", format, errUsage)
 	}
 	if o := filter.Outcome; o != "" && o != audit.OutcomeOK && o != audit.OutcomeDenied && o != audit.OutcomeFailed {
-		return fmt.Errorf("audit query: --outcome %q is not ok, denied or failed: %w", o, errUsage)
+		return fmt.Errorf("audit %s: --outcome %q is not ok, denied or failed: %w", name, o, errUsage)
 	}
 	var err error
 	if filter.Since, err = parseMoment("since", since); err != nil {
@@ -99,6 +104,9 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		}
 	} else if f.NArg() == 0 {
 		return fmt.Errorf("audit %s: name files, or give --config or --data-dir: %w", name, errUsage)
+	}
+	if name == "tail" {
+		return auditTail(c, f.Args(), filter, stdout)
 	}
 	each := func(use func(trail) error) error {
 		if f.NArg() > 0 {
@@ -127,6 +135,29 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		}
 		return nil
 	})
+}
+
+// auditTail follows the log of reads until the program is interrupted.
+func auditTail(c *config.Config, files []string, filter audit.Filter, stdout io.Writer) error {
+	if len(files) == 0 && c.Audit.Reads != "off" && c.Audit.Reads != "stderr" {
+		files = []string{c.Audit.Reads}
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("audit tail: name one file (the configuration has audit.reads: stderr, off or a file): %w", errUsage)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := audit.Follow(ctx, files[0], false, 200*time.Millisecond, func(line []byte) error {
+		if !filter.Matches(line) {
+			return nil
+		}
+		_, err := fmt.Fprintf(stdout, "%s\n", line)
+		return err
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // parseMoment reads a time, or an age before now.

@@ -5,21 +5,37 @@ package main_test
 
 import (
 	"encoding/base64"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestAudit has a server write its log, verifies it, and then changes it as
 // somebody might who can write the file.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	d := deploy(t, anyPorts+"audit: {reads: DIR/reads.jsonl, signing_key: {env: AUDIT_KEY}, seal_interval: 50ms, checkpoint_interval: 100ms}\n")
+	// A receiver that fails at first.
+	events := make(chan string, 100)
+	var calls atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		events <- r.Header.Get("Sluice-Signature") + " " + string(body)
+	}))
+	defer receiver.Close()
+	d := deploy(t, anyPorts+"audit: {reads: DIR/reads.jsonl, signing_key: {env: AUDIT_KEY}, seal_interval: 50ms, checkpoint_interval: 100ms, webhooks: [{name: siem, url: \""+receiver.URL+"\", secret: {env: HOOK}}]}\n")
 	edit(t, &d, strings.NewReplacer("DIR", d.dir))
-	env := []string{"AUDIT_KEY=" + base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwxyz012345"))}
+	env := []string{"AUDIT_KEY=" + base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwxyz012345")), "HOOK=hook-secret-Wz48-Wz48"}
 	if code, stdout, stderr := once(t, env, "", "migrate", "--config", d.config); code != 0 {
 		t.Fatalf("migrate: %s%s", stdout, stderr)
 	}
@@ -33,6 +49,18 @@ func TestAudit(t *testing.T) {
 		send(t, http.DefaultClient, http.MethodGet, base+"/v1/main/namespaces/"+ns, token, nil)
 	}
 	send(t, http.DefaultClient, http.MethodGet, base+"/v1/main/namespaces", "wrong-token", nil)
+	received := ""
+	for strings.Count(received, `"type":"io.sluice.audit.change"`) < 3 || !strings.Contains(received, `"type":"io.sluice.audit.checkpoint"`) {
+		select {
+		case e := <-events:
+			received += e
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the webhook got only %s", received)
+		}
+	}
+	if !strings.HasPrefix(received, "t=") || strings.Contains(received, "hook-secret") {
+		t.Errorf("the webhook got %s", received)
+	}
 	p.signal(syscall.SIGTERM)
 	p.exit()
 
@@ -83,8 +111,8 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.SplitAfter(string(raw), "\n")
-	d.write(t, "reads.jsonl", strings.Join(lines[:len(lines)-3], ""))
-	if out := audit(0, "verify", "--key", key, file); !strings.Contains(out, "unproven tail") && !strings.Contains(out, "ok ") {
+	d.write(t, "reads.jsonl", strings.Join(lines[:3], ""))
+	if out := audit(0, "verify", "--key", key, file); !strings.Contains(out, "unproven tail of 3 records") {
 		t.Errorf("a log without its end: %s", out)
 	}
 	if out := audit(1, "verify", "--key", key, "--checkpoint", kept, file); !strings.Contains(out, "as a checkpoint kept elsewhere proves") {
@@ -102,4 +130,33 @@ func TestAudit(t *testing.T) {
 	audit(1, "verify", filepath.Join(d.dir, "none"))
 	audit(1, "verify", "--key", file, file)
 	audit(1, "query", "--config", d.config, "--warehouse", "none")
+}
+
+// TestAuditTail follows a file that grows.
+func TestAuditTail(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "reads.jsonl")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := start(t, nil, "audit", "tail", "--outcome", "denied", file)
+	p.until("a record that is denied", func() bool {
+		for _, decision := range []string{"allow", "deny"} {
+			if _, err := f.WriteString(`{"type":"audit.decision","time":"2026-01-02T03:04:05.000006Z","decision":"` + decision + `"}` + "\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return strings.Contains(p.stdout.String(), `"deny"`)
+	})
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 || strings.Contains(p.stdout.String(), `"allow"`) {
+		t.Errorf("%d: %s", code, p.stdout.String())
+	}
+	for _, wrong := range [][]string{{"audit", "tail"}, {"audit", "tail", file, file}} {
+		if code, _, _ := once(t, nil, "", wrong...); code != 2 {
+			t.Errorf("%v: %d", wrong, code)
+		}
+	}
 }

@@ -4,10 +4,12 @@
 package catalog_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -205,5 +207,93 @@ func TestAuditSealerExpires(t *testing.T) {
 	r, err := audit.Verify(catalog.AuditLines(ctx, h.store, h.ID(), 0), audit.VerifyOptions{Keys: s.Keys, RemovedBefore: now.Add(-time.Hour)})
 	if err != nil || !r.OK() || r.Records != 1 || r.Unproven() != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestAuditExporter has a receiver that fails now and then, and workers that
+// take turns: every line arrives, in order, with its checkpoints.
+func TestAuditExporter(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	signer := auditSigner(t)
+	keys := audit.NewKeys(signer.Public())
+	s := &catalog.AuditSealer{Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: keys, CheckpointRecords: 700}
+	var got bytes.Buffer
+	fail := 0
+	newExporter := func() *catalog.AuditExporter {
+		return &catalog.AuditExporter{
+			Name: "siem", Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signed: true, Logger: slog.New(slog.DiscardHandler),
+			Send: func(_ context.Context, warehouse string, lines [][]byte) error {
+				if fail > 0 {
+					fail--
+					return errors.New("not now")
+				}
+				if warehouse != h.Name() {
+					t.Errorf("lines of %s", warehouse)
+				}
+				for _, l := range lines {
+					got.Write(append(l, '\n'))
+				}
+				return nil
+			},
+		}
+	}
+	x := newExporter()
+	if err := x.Round(ctx); err != nil || got.Len() > 0 {
+		t.Fatalf("nothing is signed yet: %s, %v", got.String(), err)
+	}
+	change := func(n int) {
+		t.Helper()
+		err := h.store.Update(ctx, func(tx catalog.Tx) error {
+			for i := range n {
+				if err := tx.PutAudit(ctx, catalog.AuditRow{Warehouse: h.ID(), Record: audit.Record{Kind: audit.KindChange, Time: time.Now(), RequestID: fmt.Sprint(i)}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := int64(1) // the house's own namespace
+	for i, n := range []int{1200, 3, 600} {
+		change(n)
+		want += int64(n)
+		if err := s.Round(ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			fail = 1
+			if err := x.Round(ctx); err == nil {
+				t.Fatal("a receiver that fails has it")
+			}
+		}
+		x = newExporter() // as after a restart
+		if err := x.Round(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r, err := audit.Verify(audit.Lines(bytes.NewReader(got.Bytes())), audit.VerifyOptions{Keys: keys})
+		if err != nil || !r.OK() || r.Records != want || r.Unproven() != 0 {
+			t.Fatalf("step %d: %+v, %v", i, r, err)
+		}
+	}
+	size := got.Len()
+	change(1)
+	if _, _, err := h.store.SealAudit(ctx, h.ID(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Round(ctx); err != nil || got.Len() != size {
+		t.Errorf("a record that is not signed was sent: %v", err)
+	}
+	if _, err := h.store.ClaimAuditCursor(ctx, h.ID(), "siem", time.Now(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Round(ctx, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Round(ctx); err != nil || got.Len() != size {
+		t.Errorf("two workers send the same: %v", err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/sluice-data/sluice/internal/audit"
+	"github.com/sluice-data/sluice/internal/audit/webhook"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
@@ -417,6 +418,17 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: s.cfg.Audit.SealInterval,
 		CheckpointRecords: int64(s.cfg.Audit.CheckpointRecords), CheckpointInterval: s.cfg.Audit.CheckpointInterval,
 		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
+	}
+	for _, w := range s.cfg.Audit.Webhooks {
+		sender := webhook.New(w.URL, w.Secret.Value, nil)
+		exporter := &catalog.AuditExporter{
+			Name: w.Name, Store: s.store, Warehouses: s.warehouses, Signed: s.signer != nil, Interval: s.cfg.Audit.SealInterval, Logger: s.log,
+			Send: func(ctx context.Context, warehouse string, lines [][]byte) error {
+				return sender.Send(ctx, "sluice/warehouses/"+warehouse, lines)
+			},
+		}
+		sealer.Exports = append(sealer.Exports, w.Name)
+		workers.Go(func() { exporter.Run(background) })
 	}
 	workers.Go(func() { sealer.Run(background) })
 

@@ -276,6 +276,14 @@ type Audit struct {
 	CheckpointInterval time.Duration `config:"checkpoint_interval" default:"10s" min:"100ms" max:"1h" doc:"Time after which a checkpoint is signed when there are new records."`
 	SealInterval       time.Duration `config:"seal_interval" default:"1s" min:"50ms" max:"1m" doc:"Pause between rounds that put committed changes into their warehouse's chain."`
 	KeepChanges        time.Duration `config:"keep_changes" default:"0s" doc:"How long audit rows of changes are kept; 0s is for ever. They go up to a checkpoint only, so it needs signing_key."`
+	Webhooks           []Webhook     `config:"webhooks" doc:"Receivers of the records of changes and of their checkpoints, as CloudEvents."`
+}
+
+// Webhook is a receiver of audit records.
+type Webhook struct {
+	Name   string `config:"name" required:"true" doc:"Name, under which the store keeps how far it has come: letters, digits and . _ -"`
+	URL    string `config:"url" required:"true" doc:"Where batches are sent (POST, application/cloudevents-batch+json); https, or http on loopback. Redirects are not followed."`
+	Secret Secret `config:"secret" required:"true" doc:"Shared secret of the HMAC in the Sluice-Signature header; at least 16 bytes."`
 }
 
 // Logging is the log on stderr.

@@ -122,6 +122,14 @@ func TestProblems(t *testing.T) {
 		{"a literal for a hash", with("{env: ALICE_HASH}", hidden), []string{"accounts[0].secrets[0]: a secret is not written here; say where it is: {file: PATH}, {env: NAME} or {hash: PHC}"}},
 		{"three secrets", with("[{env: ALICE_HASH}]", "[{env: ALICE_HASH}, {env: ALICE_HASH}, {env: ALICE_HASH}]"), []string{"3 secrets are given; at most 2"}},
 
+		{"audit key that is none", minimal + "audit: {signing_key: {env: HIDDEN}}\n", []string{"audit.signing_key: not an Ed25519 key"}},
+		{"audit key that signs tokens", minimal + "audit: {signing_key: {env: KEY}}\n", []string{"audit.signing_key: is the key of tokens; give it one of its own"}},
+		{"old audit key that is none", minimal + "audit: {previous_keys: [{env: HIDDEN}]}\n", []string{"audit.previous_keys[0]: not an Ed25519 key"}},
+		{"retention without a key", minimal + "audit: {keep_changes: 30d}\n", []string{"audit.keep_changes: needs audit.signing_key"}},
+		{"webhook by plain http", minimal + "audit: {webhooks: [{name: a, url: \"http://example.org/x\", secret: {env: HIDDEN}}]}\n", []string{"audit.webhooks[0].url: is plain http off loopback"}},
+		{"webhook that is no URL", minimal + "audit: {webhooks: [{name: a/b, url: \"https://u:p@example.org\", secret: {env: HIDDEN}}]}\n", []string{"audit.webhooks[0].name:", "audit.webhooks[0].url: must be an https URL"}},
+		{"two webhooks of one name", minimal + "audit: {webhooks: [{name: a, url: \"https://x\", secret: {env: HIDDEN}}, {name: a, url: \"http://127.0.0.1:1\", secret: {env: HIDDEN}}]}\n", []string{`there are two webhooks "a"`}},
+
 		{"plain off loopback", minimal + "listeners:\n  catalog:\n    address: 0.0.0.0:8181\n", []string{"f.yaml:15:14: listeners.catalog.address: 0.0.0.0:8181 is not on loopback"}},
 		{"plain on every address", minimal + "listeners: {catalog: {address: \":8181\"}}\n", []string{":8181 is not on loopback"}},
 		{"plain metrics off loopback", minimal + "listeners: {metrics: {address: \"10.0.0.1:9\"}}\n", []string{"listeners.metrics.address: 10.0.0.1:9 is not on loopback"}},

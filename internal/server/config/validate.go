@@ -65,9 +65,34 @@ func (l *loader) validateAudit(c *Config) {
 			l.wrong("audit.signing_key", "%v", err)
 		}
 	}
+	l.validateWebhooks(a.Webhooks)
 	for i, k := range a.PreviousKeys {
 		if _, err := audit.ParseVerifyKey(k.Value); err != nil {
 			l.wrong(fmt.Sprintf("audit.previous_keys[%d]", i), "%v", err)
+		}
+	}
+}
+
+func (l *loader) validateWebhooks(list []Webhook) {
+	names := map[string]bool{}
+	for i, w := range list {
+		key := fmt.Sprintf("audit.webhooks[%d]", i)
+		switch {
+		case !warehouseForm.MatchString(w.Name):
+			l.wrong(key+".name", "%q must begin with a letter or digit and hold only letters, digits and . _ -", clip(w.Name))
+		case names[w.Name]:
+			l.wrong(key+".name", "there are two webhooks %q", w.Name)
+		}
+		names[w.Name] = true
+		u, err := url.Parse(w.URL)
+		switch {
+		case err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
+			l.wrong(key+".url", "must be an https URL without user info and fragment")
+		case u.Scheme == "http" && !IsLoopback(u.Hostname()):
+			l.wrong(key+".url", "is plain http off loopback: records would cross the network for everybody to read; use https")
+		}
+		if n := len(w.Secret.Value.Reveal()); n > 0 && n < 16 {
+			l.wrong(key+".secret", "is shorter than 16 bytes; make one with openssl rand -base64 32")
 		}
 	}
 }
