@@ -17,27 +17,26 @@ import (
 	"github.com/apache/iceberg-go"
 	cedar "github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/sluice-data/sluice/internal/identity"
 )
 
 var (
-	warehouse = cedar.NewEntityUID(typeWarehouse, "demo")
-	namespace = cedar.NewEntityUID(typeNamespace, "demo/sales")
-	orders    = cedar.NewEntityUID(typeTable, "demo/sales/orders")
-	acme      = cedar.NewEntityUID(typeOrganisation, "acme")
-	analysts  = cedar.NewEntityUID(typeGroup, "analysts")
-	bob       = cedar.NewEntityUID(typeUser, "bob")
+	orders = cedar.NewEntityUID(typeTable, "demo/sales/orders")
+	bob    = cedar.NewEntityUID(typeUser, "bob")
 )
 
-func entity(uid cedar.EntityUID, attributes cedar.RecordMap, parents ...cedar.EntityUID) cedar.Entity {
-	return cedar.Entity{UID: uid, Parents: cedar.NewEntityUIDSet(parents...), Attributes: cedar.NewRecord(attributes)}
+func stackOf(sets ...*Set) *Stack {
+	s := &Stack{}
+	for i, set := range sets {
+		s.layers = append(s.layers, Layer{Name: []string{"platform", "provider", "recipient"}[i], Version: 1, Set: set})
+	}
+	return s
 }
 
-func resourceOf(list ...cedar.Entity) cedar.EntityMap {
-	m := cedar.EntityMap{}
-	for _, e := range list {
-		m[e.UID] = e
-	}
-	return m
+func columnsOf(set *Set, req Request, t *Table) []ColumnDecision {
+	d, _ := stackOf(set).columns(req, t)
+	return d
 }
 
 func testSchema(t testing.TB) *Schema {
@@ -53,8 +52,7 @@ func testSchema(t testing.TB) *Schema {
 // struct.
 func testTable(t testing.TB) *Table {
 	t.Helper()
-	owned := cedar.RecordMap{"organisation": acme, "name": cedar.String("x")}
-	table, err := NewTable(Resource{orders, resourceOf(entity(warehouse, owned), entity(namespace, owned, warehouse), entity(orders, owned, namespace))},
+	table, err := NewTable(NewWarehouse("acme", "demo").Namespace("sales", nil).Table("orders", nil),
 		iceberg.NewSchema(0,
 			iceberg.NestedField{ID: 1, Name: "id", Type: iceberg.PrimitiveTypes.Int64, Required: true},
 			iceberg.NestedField{ID: 2, Name: "region", Type: iceberg.PrimitiveTypes.String},
@@ -75,12 +73,12 @@ func testTable(t testing.TB) *Table {
 
 func testRequest() Request {
 	return Request{
-		Principal: Principal{bob, resourceOf(
-			entity(bob, cedar.RecordMap{
-				"organisation": acme, "clearance": cedar.Long(3), "region": cedar.String("EU"), "regions": cedar.NewSet(cedar.String("EU"), cedar.String("US")),
-			}, analysts, acme),
-			entity(analysts, nil, acme), entity(acme, nil),
-		)},
+		Principal: NewPrincipal(identity.Principal{
+			ID: "bob", Kind: identity.KindToken, Organisation: "acme", Groups: []string{"analysts"}, Attributes: map[string]identity.AttributeValue{
+				"clearance": {Type: identity.TypeLong, Long: 3}, "region": {Type: identity.TypeString, String: "EU"},
+				"regions": {Type: identity.TypeSet, Set: []string{"EU", "US"}},
+			},
+		}),
 		Now: time.UnixMilli(1_700_000_000_000),
 	}
 }
@@ -112,8 +110,8 @@ func record(row map[string]Value) cedar.Record {
 func reference(s *Set, req Request, t *Table, row map[string]Value) bool {
 	context := req.context()
 	context["row"] = record(row)
-	decision, diagnostic := cedar.Authorize(ruleList(s.policies), entities{req.Principal.Entities, t.resource.Entities}, cedar.Request{
-		Principal: req.Principal.UID, Action: ReadTable.uid(), Resource: t.resource.UID, Context: cedar.NewRecord(context),
+	decision, diagnostic := cedar.Authorize(ruleList(s.policies), entities{req.Principal.entities, t.resource.entities}, cedar.Request{
+		Principal: req.Principal.uid, Action: ReadTable.uid(), Resource: t.resource.uid, Context: cedar.NewRecord(context),
 	})
 	for _, e := range diagnostic.Errors {
 		if slices.ContainsFunc(s.policies, func(r *rule) bool { return r.forbid && r.id == string(e.PolicyID) }) {
@@ -123,7 +121,7 @@ func reference(s *Set, req Request, t *Table, row map[string]Value) bool {
 	return decision == cedar.Allow
 }
 
-func visible(d TableDecision, row map[string]Value) bool {
+func visible(d Decision, row map[string]Value) bool {
 	if !d.Allowed || d.Filter == nil {
 		return d.Allowed
 	}
@@ -254,7 +252,7 @@ func TestFilterIsCedar(t *testing.T) {
 		if problems, err := set.Check(table); err != nil || len(problems) > 0 {
 			t.Fatalf("seed %d: %v %v\n%s", seed, problems, err, &text)
 		}
-		d, err := set.ReadTable(req, table)
+		d, err := stackOf(set).rows(req, table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +303,7 @@ func TestRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = problems.Error()
-			if d, err := set.ReadTable(testRequest(), table); err != nil || d.Allowed {
+			if d, err := stackOf(set).rows(testRequest(), table); err != nil || d.Allowed {
 				t.Errorf("%.80s: does not fit the table, and permits: %v, %v", c.text, d, err)
 			}
 		}
@@ -341,7 +339,7 @@ func TestFailsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		d, err := set.ReadTable(req, table)
+		d, err := stackOf(set).rows(req, table)
 		if err != nil || visible(d, c.row) != c.want {
 			t.Errorf("%s: visible %v, want %v; %v", c.name, visible(d, c.row), c.want, err)
 		}
@@ -363,7 +361,7 @@ func TestColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, d := range set.ReadColumns(req, table) {
+	for _, d := range columnsOf(set, req, table) {
 		how := string(d.Mask)
 		if d.Absent {
 			how = "absent"
@@ -390,10 +388,11 @@ func BenchmarkDecision(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		stack := stackOf(set)
 		b.Run(fmt.Sprintf("policies=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if d, err := set.ReadTable(req, table); err != nil || !d.Allowed {
+				if d, err := stack.rows(req, table); err != nil || !d.Allowed {
 					b.Fatal(d, err)
 				}
 			}
@@ -403,7 +402,7 @@ func BenchmarkDecision(b *testing.B) {
 			context["row"] = cedar.NewRecord(types.RecordMap{})
 			r := cedar.Request{Principal: bob, Action: ReadTable.uid(), Resource: orders, Context: cedar.NewRecord(context)}
 			for b.Loop() {
-				if d, _ := cedar.Authorize(ruleList(set.policies), entities{req.Principal.Entities, table.resource.Entities}, r); d != cedar.Allow {
+				if d, _ := cedar.Authorize(ruleList(set.policies), entities{req.Principal.entities, table.resource.entities}, r); d != cedar.Allow {
 					b.Fatal(d)
 				}
 			}

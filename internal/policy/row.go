@@ -344,7 +344,9 @@ func pathText(n ast.IsNode) string {
 
 // folder makes a filter's expression of a policy's, for one principal.
 type folder struct {
-	env   eval.Env
+	req   Request
+	table *Table
+	env   *eval.Env // see environment
 	slots map[*node]int
 	cols  []*node
 }
@@ -352,6 +354,9 @@ type folder struct {
 func (f *folder) slot(n *node) int {
 	s, ok := f.slots[n]
 	if !ok {
+		if f.slots == nil {
+			f.slots = map[*node]int{}
+		}
 		s = len(f.cols)
 		f.slots[n] = s
 		f.cols = append(f.cols, n)
@@ -426,7 +431,7 @@ func (f *folder) fold(e expr) expr {
 	}
 }
 
-func (f *folder) value(e closed) (cedar.Value, error) { return eval.Eval(e.node, f.env) }
+func (f *folder) value(e closed) (cedar.Value, error) { return eval.Eval(e.node, f.environment()) }
 
 func (f *folder) foldOneOf(e oneOf) expr {
 	part, ok := e.set.(closed)

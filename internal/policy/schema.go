@@ -143,15 +143,6 @@ func resolve(text string) (*resolved.Schema, error) {
 	return r, nil
 }
 
-// validator returns the validator for policies on one table.
-func (s *Schema) validator(t *Table) (*validate.Validator, error) {
-	r, err := resolve(s.Text(t))
-	if err != nil {
-		return nil, err
-	}
-	return validate.New(r), nil
-}
-
 // Text is the schema in Cedar's own syntax, for editors and other tools. With
 // a table, context.row has that table's columns; without, it has none.
 func (s *Schema) Text(t *Table) string {
