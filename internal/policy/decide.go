@@ -4,6 +4,8 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,39 +15,318 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/eval"
 )
 
-// Resource is an entity and those above it, which a decision is about.
-type Resource struct {
-	UID cedar.EntityUID
-	// Entities are the entity itself and every one above it.
-	Entities cedar.EntityMap
-}
-
-// Principal is who asks, with every group and organisation above.
-type Principal Resource
-
-// Request is a question to a [Set].
+// Request is a question to a [Stack].
 type Request struct {
-	Principal Principal
+	Principal *Principal
 	Now       time.Time
 	IP        netip.Addr // the zero Addr when it is not known
 }
 
+// context is what every decision knows beside the row.
+func (r Request) context() cedar.RecordMap {
+	context := cedar.RecordMap{"now": cedar.NewDatetime(r.Now)}
+	if r.IP.IsValid() {
+		context["ip"] = types.IPAddr(netip.PrefixFrom(r.IP, r.IP.BitLen()))
+	}
+	return context
+}
+
+// Layer is one owner's policy set.
+type Layer struct {
+	// Name is whose set it is, for reasons: "platform", "provider" or
+	// "recipient".
+	Name string
+	// Version is the set's version; 0 for the set that stands where an owner
+	// has activated none.
+	Version int64
+	Set     *Set
+}
+
+// Stack is the sets that apply to a request: a decision is their intersection.
+// It is not changed once made.
+type Stack struct{ layers []Layer }
+
+// NewStack returns the stack of some layers. Without any it denies everything.
+func NewStack(layers ...Layer) (*Stack, error) {
+	for _, l := range layers {
+		if l.Set == nil {
+			return nil, fmt.Errorf("policy: the %s layer has no set", l.Name)
+		}
+	}
+	return &Stack{slices.Clone(layers)}, nil
+}
+
+// Layers are the stack's layers.
+func (s *Stack) Layers() []Layer { return slices.Clone(s.layers) }
+
 // Reason names a policy that determined a decision, and where it stands.
 type Reason struct {
+	Layer        string
+	Version      int64
 	Policy       string
 	File         string
 	Line, Column int
 }
 
-// TableDecision is what a set says of reading a table.
-type TableDecision struct {
-	// Allowed is false when no row can be seen.
+func (l *Layer) reason(r *rule) Reason {
+	return Reason{Layer: l.Name, Version: l.Version, Policy: r.id, File: r.position.Filename, Line: r.position.Line, Column: r.position.Column}
+}
+
+// Decision is what a stack says of an action, and of reading a table.
+type Decision struct {
+	// Allowed is false when nothing of what was asked for can be done: no row
+	// or no column can be seen.
 	Allowed bool
-	// Filter tells which rows; nil when all can be seen.
+	// Filter tells which rows can be seen; nil when all can be.
 	Filter *Filter
-	// Reasons are the permits that let rows through, or the forbids that hide
-	// all; none when nothing permits.
+	// Columns are the table's top-level columns, in the schema's order. None
+	// for other actions and for views.
+	Columns []ColumnDecision
+	// Reasons are the permits that allow, or let rows through, of every layer;
+	// or the forbids that deny. When no permit of a layer applies, Lacking is
+	// the name of that layer, and there are no reasons.
 	Reasons []Reason
+	Lacking string
+	// Varies says that the decision may be another at another time or for
+	// another address, and must not be kept.
+	Varies bool
+}
+
+// Whole reports whether everything can be seen: all rows, and all columns as
+// they are.
+func (d *Decision) Whole() bool {
+	return d.Allowed && d.Filter == nil && !slices.ContainsFunc(d.Columns, func(c ColumnDecision) bool { return c.Absent || c.Mask != "" })
+}
+
+// ColumnDecision is how a column is shown.
+type ColumnDecision struct {
+	FieldID int
+	Absent  bool // it does not exist for the principal
+	Mask    Mask // "" when it is shown plain
+	// Reasons are the permits that show it, or the forbids that hide it.
+	Reasons []Reason
+}
+
+// Authorize decides on an action other than readTable and readColumn, whose
+// answer is a yes or a no. The cost is that of the policies whose scope can
+// match; see [index].
+func (s *Stack) Authorize(req Request, action Action, resource *Resource) Decision {
+	d := Decision{Allowed: len(s.layers) > 0}
+	all := entities{req.Principal.entities, resource.entities}
+	for i := range s.layers {
+		l := &s.layers[i]
+		var buffer [16]*rule
+		candidates := l.Set.index.candidates(buffer[:0], bitOf(action), req.Principal.keys, resource.keys)
+		d.Varies = d.Varies || slices.ContainsFunc(candidates, func(r *rule) bool { return r.varies })
+		allowed, reasons := l.authorize(candidates, all, cedar.Request{
+			Principal: req.Principal.uid, Action: action.uid(), Resource: resource.uid, Context: cedar.NewRecord(req.context()),
+		})
+		if !allowed {
+			return l.denial(d.Varies, reasons)
+		}
+		d.Reasons = append(d.Reasons, reasons...)
+	}
+	return d
+}
+
+// denial is the decision of a layer that denies.
+func (l *Layer) denial(varies bool, forbids []Reason) Decision {
+	d := Decision{Varies: varies, Reasons: forbids}
+	if len(forbids) == 0 {
+		d.Lacking = l.Name
+	}
+	return d
+}
+
+// authorize asks Cedar, and takes a forbid that fails for one that forbids.
+// The reasons are those of the answer: none when no permit applies.
+func (l *Layer) authorize(candidates []*rule, all entities, r cedar.Request) (allowed bool, reasons []Reason) {
+	if len(candidates) == 0 {
+		return false, nil
+	}
+	decision, diagnostic := cedar.Authorize(ruleList(candidates), append(all, actionEntities), r)
+	byID := func(id cedar.PolicyID) *rule {
+		return candidates[slices.IndexFunc(candidates, func(r *rule) bool { return r.id == string(id) })]
+	}
+	var failed []Reason
+	for _, e := range diagnostic.Errors {
+		if r := byID(e.PolicyID); r.forbid {
+			failed = append(failed, l.reason(r))
+		}
+	}
+	for _, reason := range diagnostic.Reasons {
+		r := byID(reason.PolicyID)
+		if r.forbid || len(failed) == 0 {
+			reasons = append(reasons, l.reason(r))
+		}
+	}
+	return decision == cedar.Allow && len(failed) == 0, append(reasons, failed...)
+}
+
+// Read decides on reading a table: its rows and its columns. A policy that
+// does not fit the table does not permit, and forbids if it is a forbid. The
+// error is that no decision can be made, and denies.
+func (s *Stack) Read(req Request, t *Table) (Decision, error) {
+	d, err := s.rows(req, t)
+	if err != nil || !d.Allowed {
+		return d, err
+	}
+	var varies bool
+	d.Columns, varies = s.columns(req, t)
+	d.Varies = d.Varies || varies
+	if !slices.ContainsFunc(d.Columns, func(c ColumnDecision) bool { return !c.Absent }) {
+		d.Allowed, d.Filter, d.Lacking, d.Reasons = false, nil, "", nil
+		for _, c := range d.Columns {
+			d.Reasons = append(d.Reasons, c.Reasons...)
+		}
+	}
+	return d, nil
+}
+
+// rows decides on readTable.
+func (s *Stack) rows(req Request, t *Table) (Decision, error) {
+	f := &folder{req: req, table: t}
+	filter := &Filter{}
+	d := Decision{Allowed: len(s.layers) > 0}
+	for i := range s.layers {
+		l := &s.layers[i]
+		p, forbids, err := l.rows(f, &d)
+		if err != nil {
+			return Decision{}, err
+		}
+		if len(forbids) > 0 || !p.everyRow && len(p.permits) == 0 {
+			return l.denial(d.Varies, forbids), nil
+		}
+		if !p.everyRow || len(p.forbids) > 0 {
+			filter.layers = append(filter.layers, p)
+		}
+	}
+	if len(filter.layers) > 0 {
+		for _, n := range f.cols {
+			filter.columns = append(filter.columns, n.column)
+		}
+		d.Filter = filter
+	}
+	return d, nil
+}
+
+// rows returns what a layer lets through, or the forbids that hide all.
+func (l *Layer) rows(f *folder, d *Decision) (p part, forbids []Reason, err error) {
+	var buffer [16]*rule
+	principal, resource := f.req.Principal, f.table.resource
+	for _, r := range l.Set.index.candidates(buffer[:0], bitOf(ReadTable), principal.keys, resource.keys) {
+		if !principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) {
+			continue
+		}
+		d.Varies = d.Varies || r.varies
+		rows, err := l.Set.onTable(r, f.table)
+		if err != nil {
+			return p, nil, err
+		}
+		e := f.fold(rows)
+		v, ok, known := settled(e)
+		switch {
+		case r.forbid && known && (!ok || !v.isFalse()):
+			forbids = append(forbids, l.reason(r))
+		case r.forbid && !known:
+			p.forbids = append(p.forbids, e)
+		case !r.forbid && known && ok && v.isTrue():
+			p.everyRow = true
+			d.Reasons = append(d.Reasons, l.reason(r))
+		case !r.forbid && !known:
+			p.permits = append(p.permits, e)
+			d.Reasons = append(d.Reasons, l.reason(r))
+		}
+	}
+	return p, forbids, nil
+}
+
+// onTable returns a policy's conditions as an expression on a table's rows, made
+// when first asked for.
+func (s *Set) onTable(r *rule, t *Table) (expr, error) {
+	if e, ok := t.compiled.Load(r); ok {
+		return e.(expr), nil
+	}
+	var e expr = failed{errMismatch}
+	if !r.usesRow {
+		e = closedRule(r)
+	} else {
+		validator, err := t.validator(s.schema)
+		if err != nil {
+			return nil, err
+		}
+		if compiled, p := compileRule(r, t); p == nil && validator.Policy("", r.ast) == nil {
+			e = compiled
+		}
+	}
+	t.compiled.Store(r, e)
+	return e, nil
+}
+
+// columns decides on each top-level column: plain when in every layer a permit
+// without @mask applies, masked by the strictest mask of the layers, absent
+// when in one of them no permit does, a forbid does, a forbid fails, or when
+// the mask does not fit the column.
+func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, varies bool) {
+	decisions = make([]ColumnDecision, len(t.columns))
+	context := cedar.NewRecord(req.context())
+	// What is asked of the table's level and above is the same for every column.
+	above, shared := columnKeys(t.resource.keys), make([][]*rule, len(s.layers))
+	for i := range s.layers {
+		shared[i] = s.layers[i].Set.index.candidates(nil, bitOf(ReadColumn), req.Principal.keys, above)
+	}
+	var buffer []*rule
+	for i, c := range t.columns {
+		d := ColumnDecision{FieldID: c.field.ID, Absent: len(s.layers) == 0}
+		all := entities{req.Principal.entities, t.resource.entities, {c.entity.UID: c.entity}}
+		own := []scopeKey{{c.entity.UID, scopeSelf}, {c.entity.UID, scopeIn}}
+		for j := range s.layers {
+			l := &s.layers[j]
+			buffer = append(buffer[:0], shared[j]...)
+			buffer = l.Set.index.candidates(buffer, bitOf(ReadColumn), req.Principal.keys, own)
+			varies = varies || slices.ContainsFunc(buffer, func(r *rule) bool { return r.varies })
+			allowed, reasons := l.authorize(buffer, all, cedar.Request{
+				Principal: req.Principal.uid, Action: ReadColumn.uid(), Resource: c.entity.UID, Context: context,
+			})
+			if !allowed {
+				d = ColumnDecision{FieldID: c.field.ID, Absent: true, Reasons: reasons}
+				break
+			}
+			d.Reasons = append(d.Reasons, reasons...)
+			mask := l.mask(reasons, buffer)
+			if mask.refusal(c.field) != "" {
+				d.Absent, d.Mask = true, ""
+				break
+			}
+			d.Mask = strictest(d.Mask, mask)
+		}
+		decisions[i] = d
+	}
+	return decisions, varies
+}
+
+// columnKeys are the keys of a column's scope that its table decides.
+func columnKeys(table []scopeKey) []scopeKey {
+	own := make([]scopeKey, 0, len(table))
+	for _, k := range table {
+		if k.kind == scopeAny || k.kind == scopeIn {
+			own = append(own, k)
+		}
+	}
+	return append(own, scopeKey{cedar.EntityUID{Type: typeColumn}, scopeType})
+}
+
+// mask is the strictest mask of the permits that apply, none when one of them
+// has none.
+func (l *Layer) mask(reasons []Reason, candidates []*rule) (m Mask) {
+	for _, reason := range reasons {
+		r := candidates[slices.IndexFunc(candidates, func(r *rule) bool { return r.id == reason.Policy })]
+		if r.mask == "" {
+			return ""
+		}
+		m = strictest(m, r.mask)
+	}
+	return m
 }
 
 // entities looks in one map after the other.
@@ -61,181 +342,32 @@ func (e entities) Get(uid cedar.EntityUID) (cedar.Entity, bool) {
 	return cedar.Entity{}, false
 }
 
-// above lists the entities above one.
-func above(self cedar.EntityUID, all cedar.EntityMap) []cedar.EntityUID {
-	list := make([]cedar.EntityUID, 0, len(all))
-	for uid := range all {
-		if uid != self {
-			list = append(list, uid)
+// environment is what closed parts of conditions are evaluated in, made when
+// one asks for it.
+func (f *folder) environment() eval.Env {
+	if f.env == nil {
+		context := f.req.context()
+		context["row"] = cedar.NewRecord(nil)
+		f.env = &eval.Env{
+			Entities:  entities{f.req.Principal.entities, f.table.resource.entities},
+			Principal: f.req.Principal.uid, Action: ReadTable.uid(), Resource: f.table.resource.uid, Context: cedar.NewRecord(context),
 		}
 	}
-	return list
+	return *f.env
 }
 
-func (r *rule) reason() Reason {
-	return Reason{Policy: r.id, File: r.position.Filename, Line: r.position.Line, Column: r.position.Column}
-}
-
-// Check finds which policies do not fit a table: types that differ, columns
-// that are not there, and whatever could not be evaluated exactly on its rows.
-func (s *Set) Check(t *Table) (Problems, error) {
-	validator, err := s.schema.validator(t)
-	if err != nil {
-		return nil, err
-	}
-	var problems Problems
-	for _, r := range s.policies {
-		if !r.usesRow || r.actions&bitOf(ReadTable) == 0 {
-			continue
-		}
-		if _, p := compileRule(r, t); p != nil { // it knows places, the validator does not
-			problems = append(problems, *p)
-		} else if err := validator.Policy("", r.ast); err != nil {
-			for _, p := range validationProblems(r, err) {
-				p.Table = t.ID()
-				problems = append(problems, p)
-			}
-		}
-	}
-	return problems, nil
-}
-
-// ReadTable decides on reading a table. A policy that does not fit the table
-// does not permit, and forbids if it is a forbid. The cost is that of the
-// policies whose scope can match; see [index].
-func (s *Set) ReadTable(req Request, t *Table) (TableDecision, error) {
-	candidates := s.index.candidates(nil, bitOf(ReadTable),
-		keys(req.Principal.UID, above(req.Principal.UID, req.Principal.Entities)),
-		keys(t.resource.UID, above(t.resource.UID, t.resource.Entities)))
-	context := req.context()
-	context["row"] = cedar.NewRecord(nil)
-	all := entities{req.Principal.Entities, t.resource.Entities}
-	f := &folder{
-		env:   eval.Env{Entities: all, Principal: req.Principal.UID, Action: ReadTable.uid(), Resource: t.resource.UID, Context: cedar.NewRecord(context)},
-		slots: map[*node]int{},
-	}
-	filter := &Filter{}
-	var d TableDecision
-	for _, r := range candidates {
-		if !r.inScope(req.Principal.UID, t.resource.UID, all) {
-			continue
-		}
-		rows, err := s.onTable(r, t)
-		if err != nil {
-			return TableDecision{}, err
-		}
-		e := f.fold(rows)
-		v, ok, known := settled(e)
-		switch {
-		case r.forbid && known && (!ok || !v.isFalse()):
-			return TableDecision{Reasons: []Reason{r.reason()}}, nil
-		case r.forbid && !known:
-			filter.forbids = append(filter.forbids, e)
-		case !r.forbid && known && ok && v.isTrue():
-			filter.everyRow = true
-			d.Reasons = append(d.Reasons, r.reason())
-		case !r.forbid && !known:
-			filter.permits = append(filter.permits, e)
-			d.Reasons = append(d.Reasons, r.reason())
-		}
-	}
-	if !filter.everyRow && len(filter.permits) == 0 {
-		return TableDecision{}, nil
-	}
-	d.Allowed = true
-	if !filter.everyRow || len(filter.forbids) > 0 {
-		for _, n := range f.cols {
-			filter.columns = append(filter.columns, n.column)
-		}
-		d.Filter = filter
-	}
-	return d, nil
-}
-
-// onTable returns a policy's conditions as an expression on a table's rows, made
-// when first asked for.
-func (s *Set) onTable(r *rule, t *Table) (expr, error) {
-	if e, ok := t.compiled.Load(r); ok {
-		return e.(expr), nil
-	}
-	var e expr = failed{errMismatch}
-	if !r.usesRow {
-		e = closedRule(r)
-	} else {
-		validator, err := s.schema.validator(t)
-		if err != nil {
-			return nil, err
-		}
-		if compiled, p := compileRule(r, t); p == nil && validator.Policy("", r.ast) == nil {
-			e = compiled
-		}
-	}
-	t.compiled.Store(r, e)
-	return e, nil
-}
-
-// ColumnDecision is how a column is shown.
-type ColumnDecision struct {
-	FieldID int
-	Absent  bool // it does not exist for the principal
-	Mask    Mask // "" when it is shown plain
-	Reasons []Reason
-}
-
-// ReadColumns decides on each top-level column of a table, in the schema's
-// order: plain when a permit without @mask applies, masked by the strictest
-// mask when only such with one do, absent when none does, a forbid does, a
-// forbid fails, or the mask does not fit the column.
-func (s *Set) ReadColumns(req Request, t *Table) []ColumnDecision {
-	principal := keys(req.Principal.UID, above(req.Principal.UID, req.Principal.Entities))
-	context := req.context()
-	decisions := make([]ColumnDecision, len(t.columns))
-	for i, c := range t.columns {
-		over := append(above(t.resource.UID, t.resource.Entities), t.resource.UID)
-		candidates := s.index.candidates(nil, bitOf(ReadColumn), principal, keys(c.entity.UID, over))
-		decision, diagnostic := cedar.Authorize(ruleList(candidates), entities{req.Principal.Entities, t.resource.Entities, {c.entity.UID: c.entity}}, cedar.Request{
-			Principal: req.Principal.UID, Action: ReadColumn.uid(), Resource: c.entity.UID, Context: cedar.NewRecord(context),
-		})
-		d := ColumnDecision{FieldID: c.field.ID, Absent: decision != cedar.Allow}
-		byID := make(map[cedar.PolicyID]*rule, len(candidates))
-		for _, r := range candidates {
-			byID[cedar.PolicyID(r.id)] = r
-		}
-		for _, e := range diagnostic.Errors {
-			d.Absent = d.Absent || byID[e.PolicyID].forbid
-		}
-		plain := false
-		for _, reason := range diagnostic.Reasons {
-			r := byID[reason.PolicyID]
-			d.Reasons = append(d.Reasons, r.reason())
-			plain = plain || r.mask == ""
-			d.Mask = strictest(d.Mask, r.mask)
-		}
-		if plain || d.Absent {
-			d.Mask = ""
-		}
-		d.Absent = d.Absent || d.Mask.refusal(c.field) != ""
-		decisions[i] = d
-	}
-	return decisions
-}
-
-// context is what every decision knows beside the row.
-func (r Request) context() cedar.RecordMap {
-	context := cedar.RecordMap{"now": cedar.NewDatetime(r.Now)}
-	if r.IP.IsValid() {
-		context["ip"] = types.IPAddr(netip.PrefixFrom(r.IP, r.IP.BitLen()))
-	}
-	return context
-}
-
-// Filter tells which rows of a table can be seen: those that a permit lets
-// through and no forbid hides, where a forbid that fails hides, too. It is not
-// changed once made, and is safe for concurrent use.
+// Filter tells which rows of a table can be seen: those that in every layer a
+// permit lets through and no forbid hides, where a forbid that fails hides,
+// too. It is not changed once made, and is safe for concurrent use.
 type Filter struct {
+	layers  []part
+	columns []Column
+}
+
+// part is what one layer lets through.
+type part struct {
 	everyRow         bool // a permit lets every row through
 	permits, forbids []expr
-	columns          []Column
 }
 
 // Columns are those whose values [Filter.Visible] wants, in that order. A
@@ -246,8 +378,17 @@ func (f *Filter) Columns() []Column { return slices.Clone(f.columns) }
 // [Filter.Columns], the zero [Value] for null; for a struct any other. It
 // allocates nothing.
 func (f *Filter) Visible(row []Value) bool {
-	visible := f.everyRow
-	for _, e := range f.permits {
+	for i := range f.layers {
+		if !f.layers[i].visible(row) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *part) visible(row []Value) bool {
+	visible := p.everyRow
+	for _, e := range p.permits {
 		if visible {
 			break
 		}
@@ -257,10 +398,13 @@ func (f *Filter) Visible(row []Value) bool {
 	if !visible {
 		return false
 	}
-	for _, e := range f.forbids {
+	for _, e := range p.forbids {
 		if v, ok := e.eval(row); !ok || !v.isFalse() {
 			return false
 		}
 	}
 	return true
 }
+
+// errMismatch stands for a policy that does not fit the table.
+var errMismatch = errors.New("the policy does not fit the table")

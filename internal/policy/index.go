@@ -100,10 +100,10 @@ func keyOf(scope ast.IsScopeNode) scopeKey {
 
 // keys yields every key that a scope matching an entity can have. above are
 // the entities it lies in, itself left out.
-func keys(self cedar.EntityUID, above []cedar.EntityUID) []scopeKey {
+func keys(self cedar.EntityUID, above map[cedar.EntityUID]struct{}) []scopeKey {
 	all := make([]scopeKey, 0, 4+len(above))
 	all = append(all, scopeKey{}, scopeKey{cedar.EntityUID{Type: self.Type}, scopeType}, scopeKey{self, scopeSelf}, scopeKey{self, scopeIn})
-	for _, a := range above {
+	for a := range above {
 		all = append(all, scopeKey{a, scopeIn})
 	}
 	return all

@@ -344,7 +344,9 @@ func pathText(n ast.IsNode) string {
 
 // folder makes a filter's expression of a policy's, for one principal.
 type folder struct {
-	env   eval.Env
+	req   Request
+	table *Table
+	env   *eval.Env // see environment
 	slots map[*node]int
 	cols  []*node
 }
@@ -352,6 +354,9 @@ type folder struct {
 func (f *folder) slot(n *node) int {
 	s, ok := f.slots[n]
 	if !ok {
+		if f.slots == nil {
+			f.slots = map[*node]int{}
+		}
 		s = len(f.cols)
 		f.slots[n] = s
 		f.cols = append(f.cols, n)
@@ -391,7 +396,11 @@ func (f *folder) fold(e expr) expr {
 		} else if known {
 			return f.fold(e.right)
 		}
-		return and{left, f.fold(e.right)}
+		right := f.fold(e.right)
+		if v, ok, known := settled(right); known && ok && v.isTrue() && yieldsBool(left) {
+			return left
+		}
+		return and{left, right}
 	case or:
 		left := f.fold(e.left)
 		if v, ok, known := settled(left); known && (!ok || !v.isFalse()) {
@@ -399,7 +408,11 @@ func (f *folder) fold(e expr) expr {
 		} else if known {
 			return f.fold(e.right)
 		}
-		return or{left, f.fold(e.right)}
+		right := f.fold(e.right)
+		if v, ok, known := settled(right); known && ok && v.isFalse() && yieldsBool(left) {
+			return left
+		}
+		return or{left, right}
 	case conditional:
 		test := f.fold(e.test)
 		switch v, ok, known := settled(test); {
@@ -426,7 +439,19 @@ func (f *folder) fold(e expr) expr {
 	}
 }
 
-func (f *folder) value(e closed) (cedar.Value, error) { return eval.Eval(e.node, f.env) }
+// yieldsBool reports whether an expression is a Bool or an error.
+func yieldsBool(e expr) bool {
+	switch e := e.(type) {
+	case has, not, and, or, comparison, like, oneOf:
+		return true
+	case column:
+		return e.ref.column.Kind == Bool
+	default:
+		return false
+	}
+}
+
+func (f *folder) value(e closed) (cedar.Value, error) { return eval.Eval(e.node, f.environment()) }
 
 func (f *folder) foldOneOf(e oneOf) expr {
 	part, ok := e.set.(closed)

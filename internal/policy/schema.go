@@ -95,6 +95,20 @@ var actions = []actionDecl{
 	{Provision, "manage", []cedar.EntityType{typeOrganisation}, false},
 }
 
+// actionEntities are the actions with their groups: Cedar looks there for who
+// is in Action::"read".
+var actionEntities = func() cedar.EntityMap {
+	m := cedar.EntityMap{}
+	for _, a := range actions {
+		e := cedar.Entity{UID: a.name.uid()}
+		if a.group != "" {
+			e.Parents = cedar.NewEntityUIDSet(cedar.NewEntityUID(typeAction, cedar.String(a.group)))
+		}
+		m[e.UID] = e
+	}
+	return m
+}()
+
 // uid is the action as an entity.
 func (a Action) uid() cedar.EntityUID { return cedar.NewEntityUID(typeAction, cedar.String(a)) }
 
@@ -141,15 +155,6 @@ func resolve(text string) (*resolved.Schema, error) {
 		return nil, fmt.Errorf("policy schema: %w", err)
 	}
 	return r, nil
-}
-
-// validator returns the validator for policies on one table.
-func (s *Schema) validator(t *Table) (*validate.Validator, error) {
-	r, err := resolve(s.Text(t))
-	if err != nil {
-		return nil, err
-	}
-	return validate.New(r), nil
 }
 
 // Text is the schema in Cedar's own syntax, for editors and other tools. With

@@ -4,30 +4,94 @@
 package policy
 
 import (
-	"errors"
 	"strings"
 
 	cedar "github.com/cedar-policy/cedar-go"
-	publicast "github.com/cedar-policy/cedar-go/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"github.com/cedar-policy/cedar-go/x/exp/eval"
 )
 
-// errMismatch stands for a policy that does not fit the table.
-var errMismatch = errors.New("the policy does not fit the table")
-
-// scopeOf is a permit for a policy's principals and resources without
-// conditions; its actions are the index's to compare.
-func scopeOf(p *ast.Policy) *cedar.Policy {
-	return cedar.NewPolicyFromAST((*publicast.Policy)(&ast.Policy{Effect: ast.EffectPermit, Principal: p.Principal, Action: ast.ScopeTypeAll{}, Resource: p.Resource}))
+// Check finds which policies do not fit a table: types that differ, columns
+// that are not there, whatever could not be evaluated exactly on its rows, and
+// masks that do not fit a column. Policies whose scope cannot match the table
+// are passed over.
+func (s *Set) Check(t *Table) (Problems, error) {
+	validator, err := t.validator(s.schema)
+	if err != nil {
+		return nil, err
+	}
+	var problems Problems
+	for _, r := range s.policies {
+		if r.mask != "" {
+			problems = append(problems, t.checkMask(r)...)
+		}
+		if !r.usesRow || r.actions&bitOf(ReadTable) == 0 || !t.resource.matches(r.ast.Resource) {
+			continue
+		}
+		if _, p := compileRule(r, t); p != nil { // it knows places, the validator does not
+			problems = append(problems, *p)
+		} else if err := validator.Policy("", r.ast); err != nil {
+			for _, p := range validationProblems(r, err) {
+				p.Table = t.ID()
+				problems = append(problems, p)
+			}
+		}
+	}
+	return problems, nil
 }
 
-// inScope reports whether a policy's scope matches. The index has found it by
-// an entity; its type, and who lies in whom, are for Cedar to say.
-func (r *rule) inScope(principal, resource cedar.EntityUID, all cedar.EntityGetter) bool {
-	decision, _ := cedar.Authorize(cedar.PolicyMap{"scope": r.scope}, all, cedar.Request{
-		Principal: principal, Action: ReadTable.uid(), Resource: resource,
+// checkMask finds the columns that a policy would mask and cannot.
+func (t *Table) checkMask(r *rule) (problems Problems) {
+	for i := range t.columns {
+		c := &t.columns[i]
+		refusal := r.mask.refusal(c.field)
+		if refusal == "" || !c.lineage.matches(r.ast.Resource) || !t.mayApply(r, c) {
+			continue
+		}
+		p := r.problem(refusal, "add a condition that leaves the column out, or another mask for it")
+		p.Table = t.ID()
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+// mayApply reports whether a policy's conditions can hold for a column,
+// whoever asks. A condition, or a side of an &&, that speaks of the resource
+// alone decides that; any other is taken to hold.
+func (t *Table) mayApply(r *rule, c *tableColumn) bool {
+	env := eval.Env{Entities: entities{c.lineage.entities}, Resource: c.entity.UID, Context: cedar.NewRecord(nil)}
+	var holds func(n ast.IsNode, want bool) bool
+	holds = func(n ast.IsNode, want bool) bool {
+		if and, ok := n.(ast.NodeTypeAnd); ok && want {
+			return holds(and.Left, true) && holds(and.Right, true)
+		}
+		if or, ok := n.(ast.NodeTypeOr); ok && !want {
+			return holds(or.Left, false) && holds(or.Right, false)
+		}
+		if !resourceAlone(n) {
+			return true
+		}
+		v, err := eval.Eval(n, env)
+		return err == nil && v == cedar.Boolean(want)
+	}
+	for _, condition := range r.ast.Conditions {
+		if !holds(condition.Body, condition.Condition == ast.ConditionWhen) {
+			return false
+		}
+	}
+	return true
+}
+
+// resourceAlone reports whether a part names no other variable than resource.
+func resourceAlone(n ast.IsNode) bool {
+	alone := true
+	ast.Inspect(ast.NewNode(n), func(n ast.IsNode) bool {
+		if v, ok := n.(ast.NodeTypeVariable); ok && v.Name != "resource" {
+			alone = false
+		}
+		return alone
 	})
-	return decision == cedar.Allow
+	return alone
 }
 
 // closedRule is the conjunction of conditions that do not mention the row.

@@ -97,7 +97,6 @@ type rule struct {
 	varies   bool // depends on what differs from request to request: context.now, context.ip
 	ast      *ast.Policy
 	compiled *cedar.Policy
-	scope    *cedar.Policy
 	places   []place // of the variable context, in the order of the syntax tree
 }
 
@@ -165,7 +164,7 @@ func (s *Set) parse(source Source) Problems {
 			position: p.Position(), forbid: p.Effect() == cedar.Forbid, compiled: p,
 			ast: (*ast.Policy)(p.AST()),
 		}
-		r.id, r.scope = where(r.position), scopeOf(r.ast)
+		r.id = where(r.position)
 		for _, a := range r.ast.Annotations {
 			switch {
 			case a.Key == "id" && a.Value == "":

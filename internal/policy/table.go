@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/iceberg-go"
 	cedar "github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
 )
 
 // EntityID joins the parts of a name (warehouse, levels of a namespace, table,
@@ -62,16 +63,32 @@ type Column struct {
 // Table is what a decision needs to know of a table or view. It is not
 // changed after [NewTable], and is safe for concurrent use.
 type Table struct {
-	resource Resource
+	resource *Resource
 	schema   *iceberg.Schema
 	row      *node         // what context.row is
 	columns  []tableColumn // top-level columns, in the schema's order
 	compiled sync.Map      // *rule -> expr, of the rules that have been asked about the table
+	// validators are of schemas with the table's row, by the schema without.
+	validators sync.Map // *Schema -> *validate.Validator
 }
 
 type tableColumn struct {
-	field  iceberg.NestedField
-	entity cedar.Entity
+	field   iceberg.NestedField
+	entity  cedar.Entity
+	lineage lineage
+}
+
+// validator returns the validator for policies on the table.
+func (t *Table) validator(s *Schema) (*validate.Validator, error) {
+	if v, ok := t.validators.Load(s); ok {
+		return v.(*validate.Validator), nil
+	}
+	r, err := resolve(s.Text(t))
+	if err != nil {
+		return nil, err
+	}
+	v, _ := t.validators.LoadOrStore(s, validate.New(r))
+	return v.(*validate.Validator), nil
 }
 
 // node is a column as policies see it: a value, a struct, or one of a type
@@ -104,34 +121,34 @@ type TableOptions struct {
 
 // NewTable returns what is decided on: resource is the table's or view's own
 // entity with those above it. It fails when two columns would have one name.
-func NewTable(resource Resource, schema *iceberg.Schema, o TableOptions) (*Table, error) {
+func NewTable(resource *Resource, schema *iceberg.Schema, o TableOptions) (*Table, error) {
 	t := &Table{resource: resource, schema: schema, row: &node{}}
 	if err := t.row.add(schema.Fields(), "", true, o.Names); err != nil {
-		return nil, fmt.Errorf("%s: %w", resource.UID.ID, err)
+		return nil, fmt.Errorf("%s: %w", resource.uid.ID, err)
 	}
 	for _, f := range schema.Fields() {
 		name := f.Name
 		if n, ok := o.Names[f.ID]; ok {
 			name = n
 		}
-		tags := cedar.RecordMap{}
-		for k, v := range o.ColumnTags[f.ID] {
-			tags[cedar.String(k)] = cedar.String(v)
-		}
-		t.columns = append(t.columns, tableColumn{field: f, entity: cedar.Entity{
-			UID:     cedar.NewEntityUID(typeColumn, cedar.String(string(resource.UID.ID)+"/"+EntityID(name))),
-			Parents: cedar.NewEntityUIDSet(resource.UID),
+		e := cedar.Entity{
+			UID:     cedar.NewEntityUID(typeColumn, cedar.String(string(resource.uid.ID)+"/"+EntityID(name))),
+			Parents: cedar.NewEntityUIDSet(resource.uid),
 			Attributes: cedar.NewRecord(cedar.RecordMap{
 				"name": cedar.String(name), "type": cedar.String(f.Type.String()), "required": cedar.Boolean(f.Required),
 			}),
-			Tags: cedar.NewRecord(tags),
-		}})
+			Tags: tagRecord(o.ColumnTags[f.ID]),
+		}
+		t.columns = append(t.columns, tableColumn{f, e, newLineage(e, resource.entities)})
 	}
 	return t, nil
 }
 
+// Resource is the table's entity with those above it.
+func (t *Table) Resource() *Resource { return t.resource }
+
 // ID is the table's id in policies.
-func (t *Table) ID() string { return string(t.resource.UID.ID) }
+func (t *Table) ID() string { return string(t.resource.uid.ID) }
 
 // Schema is the table's current schema.
 func (t *Table) Schema() *iceberg.Schema { return t.schema }
