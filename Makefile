@@ -35,8 +35,12 @@ test-race: ## the tests under the race detector
 fmt: ## format all Go files with gofumpt
 	@"$$($(GO) run ./test/tools gofumpt)" -l -w cmd internal test benchmarks
 
+.PHONY: proto
+proto: ## generate code and docs/admin-api.json from proto/*.proto
+	@proto/generate
+
 .PHONY: lint
-lint: ## golangci-lint, gofumpt, govulncheck, licences of all dependencies
+lint: ## golangci-lint, gofumpt, buf, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e

@@ -144,7 +144,7 @@ func (l *Layer) authorize(candidates []*rule, all entities, r cedar.Request) (al
 	if len(candidates) == 0 {
 		return false, nil
 	}
-	decision, diagnostic := cedar.Authorize(ruleList(candidates), all, r)
+	decision, diagnostic := cedar.Authorize(ruleList(candidates), append(all, actionEntities), r)
 	byID := func(id cedar.PolicyID) *rule {
 		return candidates[slices.IndexFunc(candidates, func(r *rule) bool { return r.id == string(id) })]
 	}
@@ -269,16 +269,11 @@ func (s *Set) onTable(r *rule, t *Table) (expr, error) {
 // the mask does not fit the column.
 func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, varies bool) {
 	decisions = make([]ColumnDecision, len(t.columns))
-	over := t.resource.keys
-	type found struct {
-		rules  []*rule // of the table's level and above: the same for every column
-		closed cedar.Record
-	}
 	context := cedar.NewRecord(req.context())
-	shared := make([]found, len(s.layers))
+	// What is asked of the table's level and above is the same for every column.
+	above, shared := columnKeys(t.resource.keys), make([][]*rule, len(s.layers))
 	for i := range s.layers {
-		x := s.layers[i].Set.index
-		shared[i].rules = x.candidates(nil, bitOf(ReadColumn), req.Principal.keys, columnKeys(over))
+		shared[i] = s.layers[i].Set.index.candidates(nil, bitOf(ReadColumn), req.Principal.keys, above)
 	}
 	var buffer []*rule
 	for i, c := range t.columns {
@@ -287,7 +282,7 @@ func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, vari
 		own := []scopeKey{{c.entity.UID, scopeSelf}, {c.entity.UID, scopeIn}}
 		for j := range s.layers {
 			l := &s.layers[j]
-			buffer = append(buffer[:0], shared[j].rules...)
+			buffer = append(buffer[:0], shared[j]...)
 			buffer = l.Set.index.candidates(buffer, bitOf(ReadColumn), req.Principal.keys, own)
 			varies = varies || slices.ContainsFunc(buffer, func(r *rule) bool { return r.varies })
 			allowed, reasons := l.authorize(buffer, all, cedar.Request{
@@ -298,10 +293,12 @@ func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, vari
 				break
 			}
 			d.Reasons = append(d.Reasons, reasons...)
-			d.Mask = strictest(d.Mask, l.mask(reasons, buffer))
-		}
-		if d.Mask.refusal(c.field) != "" {
-			d.Absent, d.Mask = true, ""
+			mask := l.mask(reasons, buffer)
+			if mask.refusal(c.field) != "" {
+				d.Absent, d.Mask = true, ""
+				break
+			}
+			d.Mask = strictest(d.Mask, mask)
 		}
 		decisions[i] = d
 	}
