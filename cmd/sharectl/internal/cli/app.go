@@ -122,7 +122,7 @@ Start with "sharectl login URI". Exit codes are in "sharectl help exit-codes".`,
 	for group, commands := range map[string][]*cobra.Command{
 		"start":   {a.loginCommand(), a.logoutCommand(), a.contextCommand(), a.tokenCommand(), a.connectCommand(), a.doctorCommand()},
 		"catalog": {a.warehouseCommand(), a.namespaceCommand(), a.tableCommand(), a.viewCommand()},
-		"govern":  {a.auditCommand()},
+		"govern":  {a.policyCommand(), a.auditCommand()},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
@@ -305,6 +305,9 @@ func (a *app) openWarehouse(ctx context.Context) (*icebergrest.Warehouse, error)
 	var refused *icebergrest.Error
 	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest && a.active.ctx.Warehouse == "" {
 		return nil, &failure{err: errors.New("you may see several warehouses, or none: name one"), code: codeUsage, next: "the same with --warehouse NAME"}
+	}
+	if refused != nil && refused.Type == "NoSuchWarehouseException" {
+		return nil, &failure{err: err, next: "sharectl context set --warehouse NAME"}
 	}
 	return w, err
 }
