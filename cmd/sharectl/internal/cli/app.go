@@ -115,13 +115,15 @@ Start with "sharectl login URI". Exit codes are in "sharectl help exit-codes".`,
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "To begin:"},
 		&cobra.Group{ID: "catalog", Title: "The catalog:"},
+		&cobra.Group{ID: "share", Title: "Sharing:"},
 		&cobra.Group{ID: "govern", Title: "Policies and proof:"},
 	)
 	root.SetHelpCommandGroupID("start")
 	root.SetCompletionCommandGroupID("start")
 	for group, commands := range map[string][]*cobra.Command{
-		"start":   {a.loginCommand(), a.logoutCommand(), a.contextCommand(), a.tokenCommand(), a.connectCommand(), a.doctorCommand()},
-		"catalog": {a.warehouseCommand(), a.namespaceCommand(), a.tableCommand(), a.viewCommand()},
+		"start":   {a.loginCommand(), a.logoutCommand(), a.contextCommand(), a.tokenCommand(), a.whoamiCommand(), a.connectCommand(), a.doctorCommand()},
+		"catalog": {a.warehouseNoun(), a.namespaceCommand(), a.tableCommand(), a.viewCommand()},
+		"share":   {a.shareCommand(), a.recipientCommand(), a.grantCommand(), a.commands(organisations), a.commands(principals), a.serviceAccountCommand()},
 		"govern":  {a.policyCommand(), a.auditCommand()},
 	} {
 		for _, c := range commands {
