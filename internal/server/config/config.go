@@ -255,8 +255,8 @@ type Limits struct {
 // Failures bound failing authentications.
 type Failures struct {
 	Window     time.Duration `config:"window" default:"1m" min:"1s" doc:"The time that the counts below are for."`
-	PerClient  int           `config:"per_client" default:"10" min:"1" doc:"Wrong secrets of one client id from one address."`
-	PerAddress int           `config:"per_address" default:"100" min:"1" doc:"Wrong secrets from one address (IPv6: /64)."`
+	PerClient  int           `config:"per_client" default:"10" min:"1" doc:"Wrong secrets of one client id from one address, or invalid activation links of one caller."`
+	PerAddress int           `config:"per_address" default:"100" min:"1" doc:"Wrong secrets from one address (IPv6: /64), or invalid activation links."`
 	Tokens     int           `config:"tokens" default:"600" min:"1" doc:"Invalid bearer tokens from one address. Valid ones are never refused for them."`
 }
 
