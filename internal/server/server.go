@@ -420,12 +420,9 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
 	}
 	for _, w := range s.cfg.Audit.Webhooks {
-		sender := webhook.New(w.URL, w.Secret.Value, nil)
 		exporter := &catalog.AuditExporter{
 			Name: w.Name, Store: s.store, Warehouses: s.warehouses, Signed: s.signer != nil, Interval: s.cfg.Audit.SealInterval, Logger: s.log,
-			Send: func(ctx context.Context, warehouse string, lines [][]byte) error {
-				return sender.Send(ctx, "sluice/warehouses/"+warehouse, lines)
-			},
+			Sink: webhook.New(w.URL, w.Secret.Value, nil),
 		}
 		sealer.Exports = append(sealer.Exports, w.Name)
 		workers.Go(func() { exporter.Run(background) })
