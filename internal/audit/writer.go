@@ -227,24 +227,11 @@ const maxTail = 4 << 20
 // endOf looks at a log's end and, when that holds no record, at the file
 // beside it.
 func endOf(path string) (end, error) {
-	var e end
-	raw, err := readTail(path, maxTail)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	e, err := endOfFile(path)
+	if err != nil || e.last != nil {
 		return e, err
 	}
-	e.torn = len(raw) > 0 && raw[len(raw)-1] != '\n'
-	for len(raw) > 0 && e.last == nil {
-		raw = raw[:len(raw)-1]
-		i := bytes.LastIndexByte(raw, '\n') + 1
-		if p, _, h, ok := parsePlace(raw[i:]); ok {
-			e.last = &Ref{Partition: p.Partition, Seq: p.Seq, Hash: h}
-		}
-		raw = raw[:i]
-	}
-	if e.last != nil {
-		return e, nil
-	}
-	raw, err = os.ReadFile(path + LastSuffix)
+	raw, err := os.ReadFile(path + LastSuffix)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return e, err
 	}
@@ -255,23 +242,42 @@ func endOf(path string) (end, error) {
 	return e, nil
 }
 
-// readTail reads at most limit bytes from a regular file's end.
-func readTail(path string, limit int64) ([]byte, error) {
+func endOfFile(path string) (end, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return end{}, nil
+	}
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, err // a pipe or device has no past
+		return end{}, err // a pipe or device has no past
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return end{}, err
 	}
 	defer f.Close()
-	n := min(info.Size(), limit)
-	raw := make([]byte, n)
-	if _, err := f.ReadAt(raw, info.Size()-n); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	return lastRecord(f)
+}
+
+// lastRecord looks for a file's last record in its last bytes.
+func lastRecord(f *os.File) (end, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return end{}, err
 	}
-	return raw, nil
+	raw := make([]byte, min(info.Size(), maxTail))
+	if _, err := f.ReadAt(raw, info.Size()-int64(len(raw))); err != nil && !errors.Is(err, io.EOF) {
+		return end{}, err
+	}
+	e := end{torn: len(raw) > 0 && raw[len(raw)-1] != '\n'}
+	for len(raw) > 0 && e.last == nil {
+		raw = raw[:len(raw)-1]
+		i := bytes.LastIndexByte(raw, '\n') + 1
+		if p, _, h, ok := parsePlace(raw[i:]); ok {
+			e.last = &Ref{Partition: p.Partition, Seq: p.Seq, Hash: h}
+		}
+		raw = raw[:i]
+	}
+	return e, nil
 }
 
 // replaceFile writes a file whole or not at all, with mode 0600.

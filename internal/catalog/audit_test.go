@@ -210,6 +210,10 @@ func TestAuditSealerExpires(t *testing.T) {
 	}
 }
 
+type sinkFunc func(audit.Batch) error
+
+func (f sinkFunc) Send(_ context.Context, b audit.Batch) error { return f(b) }
+
 // TestAuditExporter has a receiver that fails now and then, and workers that
 // take turns: every line arrives, in order, with its checkpoints.
 func TestAuditExporter(t *testing.T) {
@@ -224,19 +228,19 @@ func TestAuditExporter(t *testing.T) {
 	newExporter := func() *catalog.AuditExporter {
 		return &catalog.AuditExporter{
 			Name: "siem", Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signed: true, Logger: slog.New(slog.DiscardHandler),
-			Send: func(_ context.Context, warehouse string, lines [][]byte) error {
+			Sink: sinkFunc(func(b audit.Batch) error {
 				if fail > 0 {
 					fail--
 					return errors.New("not now")
 				}
-				if warehouse != h.Name() {
-					t.Errorf("lines of %s", warehouse)
+				if b.Source != "warehouses/"+h.Name() || b.Partition != h.ID().String() || b.Records() > audit.DefaultBatch {
+					t.Errorf("batch of %s: %d records", b.Source, b.Records())
 				}
-				for _, l := range lines {
+				for _, l := range b.Lines {
 					got.Write(append(l, '\n'))
 				}
 				return nil
-			},
+			}),
 		}
 	}
 	x := newExporter()

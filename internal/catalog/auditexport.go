@@ -4,12 +4,11 @@
 package catalog
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/sluice-data/sluice/internal/audit"
@@ -23,44 +22,34 @@ type AuditExporter struct {
 	Name       string
 	Store      Store
 	Warehouses []*Warehouse
-	// Send delivers lines of one warehouse; an error is tried again, with
-	// pauses that double from Interval to a minute.
-	Send func(ctx context.Context, warehouse string, lines [][]byte) error
+	// Sink takes batches; an error is tried again, with pauses that double from
+	// Interval to a minute.
+	Sink audit.Sink
 	// Signed holds lines back until a checkpoint covers them, so that what is
 	// handed on can be proved. Without a signer it must be false.
 	Signed bool
+	// Batch is how many records are sent at once at most; audit.DefaultBatch
+	// when zero.
+	Batch int64
+	// Own tells the records that this export makes itself. They are sent with
+	// others, but do not cause a batch, which would make the next one.
+	Own func(audit.LineInfo) bool
 	// Interval is the pause between rounds; 1 s when zero.
 	Interval time.Duration
+	Progress *audit.Progress
 	Logger   *slog.Logger
 }
 
 const (
-	exportBatch   = 500
 	exportLease   = 2 * time.Minute
 	exportTimeout = time.Minute // of one delivery: well within the lease
-	exportPause   = time.Minute // the longest pause between tries
 )
 
 // Run works until ctx ends.
 func (x *AuditExporter) Run(ctx context.Context) {
-	interval := x.Interval
-	if interval <= 0 {
-		interval = time.Second
-	}
-	pause := interval
-	for {
-		if err := x.Round(ctx); err == nil {
-			pause = interval
-		} else if ctx.Err() == nil {
-			pause = min(2*pause, exportPause)
-			x.Logger.Warn("audit export", "export", x.Name, "again_in", pause, "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
+	audit.Repeat(ctx, x.Interval, x.Round, func(err error, pause time.Duration) {
+		x.Logger.Warn("audit export", "export", x.Name, "again_in", pause, "error", err)
+	})
 }
 
 // Round sends all that there is.
@@ -71,6 +60,7 @@ func (x *AuditExporter) Round(ctx context.Context) error {
 			more, err := x.batch(ctx, w)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("warehouse %s: %w", w.Name(), err))
+				x.progress().Failed()
 			}
 			if err != nil || !more {
 				break
@@ -79,6 +69,15 @@ func (x *AuditExporter) Round(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+func (x *AuditExporter) progress() *audit.Progress {
+	if x.Progress == nil {
+		x.Progress = &audit.Progress{}
+	}
+	return x.Progress
+}
+
+func source(w *Warehouse) string { return "warehouses/" + w.Name() }
 
 // batch sends the next lines of a warehouse, and reports whether there are
 // more.
@@ -92,8 +91,11 @@ func (x *AuditExporter) batch(ctx context.Context, w *Warehouse) (more bool, err
 		upTo = state.Checkpoint
 	}
 	cursors, err := x.Store.AuditCursors(ctx, w.id)
-	if at, known := cursors[x.Name]; err != nil || known && at >= upTo || upTo == 0 {
+	if err != nil {
 		return false, err
+	}
+	if at, known := cursors[x.Name]; known && at >= upTo || upTo == 0 {
+		return false, x.waiting(ctx, w, at, state.Head.Seq)
 	}
 	cursor, err := x.Store.ClaimAuditCursor(ctx, w.id, x.Name, time.Now(), exportLease)
 	if errors.Is(err, ErrNoObject) {
@@ -112,39 +114,61 @@ func (x *AuditExporter) batch(ctx context.Context, w *Warehouse) (more bool, err
 	return err == nil && seq > cursor.Seq && seq < upTo, err
 }
 
+// waiting notes how old the oldest record is that no checkpoint lets through.
+func (x *AuditExporter) waiting(ctx context.Context, w *Warehouse, after, head int64) error {
+	var oldest time.Time
+	if after < head && x.Own == nil {
+		rows, err := x.Store.AuditRows(ctx, w.id, after, 1)
+		if err != nil {
+			return err
+		}
+		if len(rows) > 0 {
+			oldest = rows[0].Time
+		}
+	}
+	x.progress().Pending(source(w), oldest)
+	return nil
+}
+
 // send delivers one batch and returns the number of the last record that the
 // receiver has.
 func (x *AuditExporter) send(ctx context.Context, w *Warehouse, after, upTo int64) (int64, error) {
-	var lines [][]byte
-	seq := after
+	b := audit.Batch{Source: source(w), Partition: w.id.String(), After: after, Last: after}
+	var bytes int64
+	var oldest time.Time // of a record that is not our own
 	for line, err := range AuditLines(ctx, x.Store, w.id, after) {
 		if err != nil {
 			return after, err
 		}
-		if _, err := audit.ParseCheckpoint(line.Text); err != nil { // a record
-			if seq-after == exportBatch || seq >= upTo {
+		info, err := audit.ParseLine(line.Text)
+		if err != nil {
+			return after, fmt.Errorf("record after %d: %w", b.Last, err)
+		}
+		if info.IsRecord() {
+			if audit.Full(b.Records(), bytes, x.Batch) || b.Last >= upTo {
 				break
 			}
-			seq = max(seq, seqOf(line.Text))
+			b.Last = max(b.Last, info.Seq)
+			if oldest.IsZero() && (x.Own == nil || !x.Own(info)) {
+				oldest = info.Time
+			}
 		}
-		lines = append(lines, bytes.Clone(line.Text))
+		if len(b.Lines) == 0 && info.IsCheckpoint() {
+			b.After, b.Last = info.Seq, info.Seq // what came before it was removed
+		}
+		b.Lines = append(b.Lines, slices.Clone(line.Text))
+		bytes += int64(len(line.Text))
 	}
-	if len(lines) == 0 {
+	x.progress().Pending(source(w), oldest)
+	if len(b.Lines) == 0 || oldest.IsZero() && b.Last >= upTo {
 		return after, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	if err := x.Send(ctx, w.Name(), lines); err != nil {
+	if err := x.Sink.Send(ctx, b); err != nil {
 		return after, err
 	}
-	return seq, nil
-}
-
-// seqOf is the number of a record's line.
-func seqOf(line []byte) int64 {
-	var m struct {
-		Seq int64 `json:"seq"`
-	}
-	_ = json.Unmarshal(line, &m) // AuditLines has written it
-	return m.Seq
+	x.progress().Delivered(b.Records())
+	x.progress().Pending(source(w), time.Time{})
+	return b.Last, nil
 }

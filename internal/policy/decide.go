@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	cedar "github.com/cedar-policy/cedar-go"
@@ -36,6 +37,8 @@ type Layer struct {
 	// Name is whose set it is, for reasons: "platform", "provider" or
 	// "recipient".
 	Name string
+	// Owner is the organisation whose set it is; "" for the platform.
+	Owner string
 	// Version is the set's version; 0 for the set that stands where an owner
 	// has activated none.
 	Version int64
@@ -56,12 +59,65 @@ func NewStack(layers ...Layer) (*Stack, error) {
 	return &Stack{slices.Clone(layers)}, nil
 }
 
+// Open reports whether every set of the stack permits everything to everyone:
+// where no owner has activated one.
+func (s *Stack) Open() bool {
+	for i := range s.layers {
+		if !s.layers[i].Set.open {
+			return false
+		}
+	}
+	return len(s.layers) > 0
+}
+
+// OpenSet returns the set that stands where an owner has activated none. It
+// permits everything, so that what is allowed is what the other layers, and
+// what lies before policies, allow.
+func OpenSet(s *Schema) *Set {
+	set, err := Parse(s, Source{File: "built-in", Text: []byte(`@id("no-policy-set-is-active") permit(principal, action, resource);`)})
+	if err != nil { // cannot be: the text is a constant
+		panic(err)
+	}
+	set.open = true
+	return set
+}
+
+// MayRead reports whether some row of a table could be seen, as far as that can
+// be told without the table's schema: conditions on the row are taken to hold
+// in a permit, and not in a forbid.
+func (s *Stack) MayRead(req Request, resource *Resource) bool {
+	f := &folder{req: req, table: &Table{resource: resource}}
+	for i := range s.layers {
+		var buffer [16]*rule
+		may := false
+		for _, r := range s.layers[i].Set.index.candidates(buffer[:0], bitOf(ReadTable), req.Principal.keys, resource.keys) {
+			if !req.Principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) {
+				continue
+			}
+			if r.usesRow {
+				may = may || !r.forbid
+				continue
+			}
+			v, ok, _ := settled(f.fold(closedRule(r)))
+			if r.forbid && (!ok || !v.isFalse()) {
+				return false
+			}
+			may = may || !r.forbid && ok && v.isTrue()
+		}
+		if !may {
+			return false
+		}
+	}
+	return len(s.layers) > 0
+}
+
 // Layers are the stack's layers.
 func (s *Stack) Layers() []Layer { return slices.Clone(s.layers) }
 
 // Reason names a policy that determined a decision, and where it stands.
 type Reason struct {
 	Layer        string
+	Owner        string
 	Version      int64
 	Policy       string
 	File         string
@@ -69,7 +125,7 @@ type Reason struct {
 }
 
 func (l *Layer) reason(r *rule) Reason {
-	return Reason{Layer: l.Name, Version: l.Version, Policy: r.id, File: r.position.Filename, Line: r.position.Line, Column: r.position.Column}
+	return Reason{Layer: l.Name, Owner: l.Owner, Version: l.Version, Policy: r.id, File: r.position.Filename, Line: r.position.Line, Column: r.position.Column}
 }
 
 // Decision is what a stack says of an action, and of reading a table.
@@ -408,3 +464,44 @@ func (p *part) visible(row []Value) bool {
 
 // errMismatch stands for a policy that does not fit the table.
 var errMismatch = errors.New("the policy does not fit the table")
+
+// Summary says what of a table is shown, without a value or a name.
+func (d *Decision) Summary() string {
+	absent, masked := 0, 0
+	for _, c := range d.Columns {
+		switch {
+		case c.Absent:
+			absent++
+		case c.Mask != "":
+			masked++
+		}
+	}
+	var parts []string
+	if d.Filter != nil {
+		parts = append(parts, "some rows")
+	} else {
+		parts = append(parts, "all rows")
+	}
+	if absent > 0 {
+		parts = append(parts, fmt.Sprintf("without %d of %d columns", absent, len(d.Columns)))
+	}
+	if masked > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d columns masked", masked, len(d.Columns)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// AsksTags reports whether a policy that speaks of reading, writing or dropping
+// tables, or views, asks for the resource's tags.
+func (s *Stack) AsksTags(views bool) bool {
+	actions := bitOf(ReadTable) | bitOf(WriteTable) | bitOf(DropTable) | bitOf(ReadRestricted) | bitOf(ManageGrants)
+	if views {
+		actions = bitOf(ReadView) | bitOf(UpdateView) | bitOf(DropView) | bitOf(ManageGrants)
+	}
+	for i := range s.layers {
+		if s.layers[i].Set.tagged&actions != 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -78,6 +78,10 @@ type Principal struct {
 // UID is the principal's entity.
 func (p *Principal) UID() cedar.EntityUID { return p.uid }
 
+// Fingerprint is the SHA-256 of all of a principal that a decision can depend
+// on: equal principals are decided alike.
+func (p *Principal) Fingerprint() [sha256.Size]byte { return p.fingerprint }
+
 func newPrincipal(self cedar.Entity, above cedar.EntityMap) *Principal {
 	p := &Principal{lineage: newLineage(self, above)}
 	sum := sha256.New()

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 )
@@ -38,6 +39,12 @@ func (c *call) audit(status int) error {
 	}
 	if c.warehouse != nil {
 		a.Warehouse = c.warehouse.Name()
+	}
+	if c.guard != nil {
+		a.Policies = c.guard.Policies()
+		if c.guard.Denied() {
+			a.Decision = audit.Deny
+		}
 	}
 	return c.h.cfg.Audit(c.ctx, a)
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
 )
@@ -23,7 +24,14 @@ func (c *call) getConfig() error {
 	if name == "" {
 		var visible []string
 		for _, n := range c.h.names {
-			if c.principal.Access(n) > identity.AccessNone {
+			if c.principal.Access(n) == identity.AccessNone {
+				continue
+			}
+			_, err := c.enter(c.h.warehouses[n])
+			if err != nil && catalog.ReasonOf(err) != catalog.NoSuchWarehouse {
+				return err
+			}
+			if err == nil {
 				visible = append(visible, n)
 			}
 		}
@@ -37,6 +45,10 @@ func (c *call) getConfig() error {
 		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
 	}
 	c.resource = name
+	if wh, err = c.enter(wh); err != nil {
+		c.decision = audit.Deny
+		return err
+	}
 	return c.sendValue(http.StatusOK, struct {
 		Defaults  map[string]string `json:"defaults"`
 		Overrides map[string]string `json:"overrides"`

@@ -19,60 +19,24 @@ import (
 
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
-	"github.com/sluice-data/sluice/internal/catalog/metadata"
 	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/telemetry"
 )
 
-// Warehouse is the operations of one warehouse; *catalog.Warehouse is the
-// implementation.
-type Warehouse interface {
-	Name() string
-	Options() catalog.Options
-	ClientConfig() map[string]string
-
-	CreateNamespace(context.Context, catalog.Mutation, catalog.Namespace, map[string]string) (catalog.NamespaceRecord, error)
-	ListNamespaces(context.Context, catalog.Namespace, catalog.Page) ([]catalog.Namespace, string, error)
-	LoadNamespace(context.Context, catalog.Namespace) (catalog.NamespaceRecord, error)
-	NamespaceLocation(catalog.NamespaceRecord) string
-	DropNamespace(context.Context, catalog.Mutation, catalog.Namespace) error
-	UpdateNamespaceProperties(context.Context, catalog.Mutation, catalog.Namespace, []string, map[string]string) (catalog.PropertyChanges, error)
-
-	ListTables(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
-	CreateTable(context.Context, catalog.Mutation, catalog.Namespace, catalog.NewTable) (*catalog.Table, error)
-	LookupTable(context.Context, catalog.Ident) (catalog.Object, error)
-	TableMetadata(context.Context, catalog.Object) (*metadata.Document, error)
-	CommitTable(context.Context, catalog.Mutation, catalog.Ident, catalog.Commit) (*catalog.Table, error)
-	CommitTransaction(context.Context, catalog.Mutation, []catalog.TableChange) error
-	DropTable(context.Context, catalog.Mutation, catalog.Ident, bool) error
-	UnregisterTable(context.Context, catalog.Mutation, catalog.Ident) (*catalog.Table, error)
-	RegisterTable(context.Context, catalog.Mutation, catalog.Namespace, string, string, bool) (*catalog.Table, error)
-	RenameTable(context.Context, catalog.Mutation, catalog.Ident, catalog.Ident) error
-
-	ListViews(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
-	CreateView(context.Context, catalog.Mutation, catalog.Namespace, catalog.NewView) (*catalog.View, error)
-	LookupView(context.Context, catalog.Ident) (catalog.Object, error)
-	ViewMetadata(context.Context, catalog.Object) (json.RawMessage, error)
-	ReplaceView(context.Context, catalog.Mutation, catalog.Ident, catalog.ViewCommit) (*catalog.View, error)
-	DropView(context.Context, catalog.Mutation, catalog.Ident) error
-	RenameView(context.Context, catalog.Mutation, catalog.Ident, catalog.Ident) error
-	RegisterView(context.Context, catalog.Mutation, catalog.Namespace, string, string) (*catalog.View, error)
-
-	ListFunctions(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
-	LoadFunction(context.Context, catalog.Ident) (*catalog.Function, error)
-	ReportMetrics(context.Context, catalog.Caller, catalog.Ident, string, json.RawMessage) error
-
-	Replay(context.Context, catalog.Mutation) (*catalog.Replay, error)
-	FinishFailed(context.Context, catalog.Mutation, int, json.RawMessage) error
-}
-
-var _ Warehouse = (*catalog.Warehouse)(nil)
+// Warehouse is what a client can do in one warehouse.
+type Warehouse = catalog.Operations
 
 // Config is what the handler is made of. Warehouses and Authenticate are
 // required.
 type Config struct {
 	// Warehouses are all that are served.
 	Warehouses []Warehouse
+	// Owners are the organisations that own the warehouses, by name. Policies
+	// decides on every operation in a warehouse; nil: who has access to it may do
+	// all that the access allows.
+	Owners   map[string]string
+	Policies *enforce.Enforcer
 	// Authenticate returns who sent a request, or an *identity.Refusal.
 	Authenticate func(*http.Request) (identity.Principal, error)
 	// Tokens serves oauth/tokens; nil: not served and not advertised.
@@ -106,6 +70,8 @@ type Access struct {
 	Resource  string
 	Status    int
 	Decision  audit.Decision
+	// Policies determined the decision.
+	Policies []audit.Policy
 }
 
 // Handler serves the protocol.
@@ -123,7 +89,7 @@ type Handler struct {
 
 // served is a warehouse with what answers about it have in common.
 type served struct {
-	Warehouse
+	catalog.Operations
 	configJSON []byte // "config" of load answers
 }
 
@@ -179,6 +145,7 @@ type call struct {
 	requestID string
 	principal identity.Principal
 	warehouse *served
+	guard     *enforce.Guard // of the warehouse; nil when no policy restricts it
 	resource  string
 	body      []byte
 	held      int64 // bytes of the body that count against Handler.bodies
@@ -294,7 +261,10 @@ func (c *call) enterWarehouse() error {
 		c.decision = audit.Deny
 		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
 	}
-	c.warehouse = wh
+	if c.warehouse, err = c.enter(wh); err != nil {
+		c.decision = audit.Deny
+		return err
+	}
 	if c.route.write && access < identity.AccessWrite {
 		c.nameResource()
 		c.decision = audit.Deny
@@ -308,6 +278,27 @@ func (c *call) enterWarehouse() error {
 		c.mutation.Address, c.mutation.Decision = c.address(), audit.Allow
 	}
 	return nil
+}
+
+// enter asks policy for a warehouse as the principal may use it.
+func (c *call) enter(wh *served) (*served, error) {
+	if c.h.cfg.Policies == nil {
+		return wh, nil
+	}
+	ops, err := c.h.cfg.Policies.Enter(c.ctx, wh.Operations, enforce.Request{
+		Principal: c.principal, Address: c.address(), Operation: c.route.operation, Owner: c.h.cfg.Owners[wh.Name()],
+	})
+	guard, guarded := ops.(*enforce.Guard)
+	if guarded {
+		c.guard = guard
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case guarded:
+		return &served{guard, wh.configJSON}, nil
+	}
+	return wh, nil
 }
 
 // address is where the request comes from.

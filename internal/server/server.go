@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
+	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/rest"
 	"github.com/sluice-data/sluice/internal/server/config"
 	"github.com/sluice-data/sluice/internal/telemetry"
@@ -57,6 +58,8 @@ type Server struct {
 	store  *measuredStore
 	ids    *identity.Service
 	health *health
+	// policies decide on what is done in warehouses.
+	policies *enforce.Enforcer
 
 	warehouses []*catalog.Warehouse
 	servers    []*endpoint // the catalog's first
@@ -77,7 +80,7 @@ type endpoint struct {
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{cfg: o.Config}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openWarehouses, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -326,6 +329,7 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 	if s.reads != nil {
 		c.Audit = s.recordRead
 	}
+	c.Owners, c.Policies = owners(s.cfg), s.policies
 	protocol, err := rest.New(c)
 	if err != nil {
 		return nil, err
@@ -352,6 +356,7 @@ func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
 	err := s.reads.Append(ctx, audit.Record{
 		Kind: audit.KindDecision, Time: time.Now(), RequestID: a.RequestID, Principal: a.Principal.ID, Actor: a.Principal.Actor,
 		Address: a.Address, Operation: a.Operation, Warehouse: a.Warehouse, Resource: a.Resource, Status: a.Status, Decision: a.Decision,
+		Policies: a.Policies,
 	})
 	if err != nil {
 		return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
@@ -420,12 +425,9 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
 	}
 	for _, w := range s.cfg.Audit.Webhooks {
-		sender := webhook.New(w.URL, w.Secret.Value, nil)
 		exporter := &catalog.AuditExporter{
 			Name: w.Name, Store: s.store, Warehouses: s.warehouses, Signed: s.signer != nil, Interval: s.cfg.Audit.SealInterval, Logger: s.log,
-			Send: func(ctx context.Context, warehouse string, lines [][]byte) error {
-				return sender.Send(ctx, "sluice/warehouses/"+warehouse, lines)
-			},
+			Sink: webhook.New(w.URL, w.Secret.Value, nil),
 		}
 		sealer.Exports = append(sealer.Exports, w.Name)
 		workers.Go(func() { exporter.Run(background) })

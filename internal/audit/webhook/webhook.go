@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/secret"
 )
 
@@ -66,17 +67,12 @@ func encode(source string, lines [][]byte) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('[')
 	for i, line := range lines {
-		var m struct {
-			Type      string    `json:"type"`
-			Partition string    `json:"partition"`
-			Seq       int64     `json:"seq"`
-			Time      time.Time `json:"time"`
-		}
-		if err := json.Unmarshal(line, &m); err != nil {
+		m, err := audit.ParseLine(line)
+		if err != nil {
 			return nil, fmt.Errorf("a line of the audit log is no JSON: %w", err)
 		}
 		id := m.Partition + "/" + strconv.FormatInt(m.Seq, 10)
-		if m.Type == "audit.checkpoint" {
+		if m.IsCheckpoint() {
 			id += "/checkpoint"
 		}
 		head, err := json.Marshal(event{
@@ -97,9 +93,9 @@ func encode(source string, lines [][]byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Send delivers lines. source is a URI reference that says whose they are.
-func (s *Sender) Send(ctx context.Context, source string, lines [][]byte) error {
-	body, err := encode(source, lines)
+// Send implements [audit.Sink]. The events' source is "sluice/" and the batch's.
+func (s *Sender) Send(ctx context.Context, b audit.Batch) error {
+	body, err := encode("sluice/"+b.Source, b.Lines)
 	if err != nil {
 		return err
 	}

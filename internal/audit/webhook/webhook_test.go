@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/secret"
 )
 
@@ -21,6 +22,14 @@ const (
 	record     = `{"type":"audit.change","partition":"p","seq":3,"time":"2026-03-04T05:06:07.089000Z","resource":"a<b\u2028","hash":"00"}`
 	checkpoint = `{"type":"audit.checkpoint","partition":"p","seq":3,"hash":"00","count":3,"time":"2026-03-04T05:06:08.000000Z","key":"k","signature":"00"}`
 )
+
+func batch(lines ...string) audit.Batch {
+	b := audit.Batch{Source: "warehouses/sales", Partition: "p", After: 2, Last: 3}
+	for _, l := range lines {
+		b.Lines = append(b.Lines, []byte(l))
+	}
+	return b
+}
 
 func TestDelivery(t *testing.T) {
 	t.Parallel()
@@ -34,7 +43,7 @@ func TestDelivery(t *testing.T) {
 	}))
 	defer receiver.Close()
 	s := New(receiver.URL, secret.New(key), nil)
-	if err := s.Send(t.Context(), "sluice/warehouses/sales", [][]byte{[]byte(record), []byte(checkpoint)}); err != nil {
+	if err := s.Send(t.Context(), batch(record, checkpoint)); err != nil {
 		t.Fatal(err)
 	}
 	// As a receiver checks it.
@@ -75,18 +84,18 @@ func TestRefusals(t *testing.T) {
 	defer receiver.Close()
 	s := New(receiver.URL, secret.New("k"), nil)
 	for _, status = range []int{301, 302, 307, 308, 400, 404, 500, 503} {
-		if err := s.Send(t.Context(), "x", [][]byte{[]byte(record)}); err == nil {
+		if err := s.Send(t.Context(), batch(record)); err == nil {
 			t.Errorf("%d counts as delivered", status)
 		}
 	}
 	if elsewhere > 0 {
 		t.Error("a redirect was followed")
 	}
-	if err := s.Send(t.Context(), "x", [][]byte{[]byte("{")}); err == nil {
+	if err := s.Send(t.Context(), batch("{")); err == nil {
 		t.Error("a broken line is sent")
 	}
 	receiver.Close()
-	if err := s.Send(t.Context(), "x", [][]byte{[]byte(record)}); err == nil {
+	if err := s.Send(t.Context(), batch(record)); err == nil {
 		t.Error("a receiver that is away has it")
 	}
 }
