@@ -27,15 +27,20 @@ also say which tables and which attributes of principals there are. A directory
 stands for all that are in it and below. docs/policy.md has their form.`
 
 func (a *app) policyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Check, test and explain policies", Long: "Checks, tests and explains policies, without a server.\n\n" + policyFilesText}
+	cmd := &cobra.Command{
+		Use: "policy", Short: "Check, test and explain policies; upload and activate them",
+		Long: "Checks, tests and explains policies from files, without a server, and keeps\npolicy sets on the server. A set there is named LAYER/NAME: platform/base,\nprovider/main, recipient/main.\n\n" + policyFilesText,
+	}
 	cmd.AddCommand(a.policyCheck(), a.policyTest(), a.policyExplain())
+	cmd.AddCommand(a.policySetCommands()...)
 	return cmd
 }
 
-// policyFile is a file of a policy set.
+// policyFile is a file of a policy set: where it is, and what a server calls
+// it, which is its path below the directory that was named.
 type policyFile struct {
-	path string
-	text []byte
+	path, name string
+	text       []byte
 }
 
 // readPolicyFiles reads files and directories; paths are relative to a
@@ -56,7 +61,7 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 		if err != nil {
 			return err
 		}
-		f := policyFile{name, text}
+		f := policyFile{filepath.ToSlash(path), name, text}
 		if kind == ".cedar" {
 			policies = append(policies, f)
 		} else {
@@ -67,7 +72,7 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if path == "-" || err == nil && !info.IsDir() {
-			if err := add(filepath.ToSlash(path), path, true); err != nil {
+			if err := add(filepath.Base(path), path, true); err != nil {
 				return nil, nil, err
 			}
 			continue
@@ -82,7 +87,11 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 				}
 				return err
 			}
-			return add(filepath.ToSlash(p), p, false)
+			name, err := filepath.Rel(path, p)
+			if err != nil {
+				return err
+			}
+			return add(filepath.ToSlash(name), p, false)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -215,12 +224,16 @@ func (a *app) writeProblem(p policy.Problem) error {
 
 func (a *app) policyCheck() *cobra.Command {
 	var attributes, tables []string
+	var on onServer
 	cmd := &cobra.Command{
-		Use: "check PATH...", Short: "Parse and validate policies; exit code 6 if anything is wrong", Args: cobra.MinimumNArgs(1),
+		Use: "check PATH...", Short: "Parse and validate policies; exit code 6 if anything is wrong", Args: on.args,
 		Long: "Parses policies and validates them, also against the tables of the cases and\nthose that --table names in the catalog.\n\n" + policyFilesText,
 		Example: `  sharectl policy check policies/
   sharectl policy check provider.cedar --table sales.orders`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if on.set != "" {
+				return a.checkOnServer(cmd.Context(), &on, args)
+			}
 			p, err := a.loadPolicies(args, attributes)
 			if err != nil {
 				return err
@@ -260,6 +273,7 @@ func (a *app) policyCheck() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&attributes, "attribute", nil, "attribute of principals, as NAME=TYPE (String, Long, Bool, Set<String>); can be given again")
 	cmd.Flags().StringArrayVar(&tables, "table", nil, "table of the catalog to check against; can be given again")
+	on.flags(cmd)
 	return cmd
 }
 
@@ -305,11 +319,15 @@ func (a *app) catalogTable(ctx context.Context, name string) (*policy.Table, err
 
 func (a *app) policyTest() *cobra.Command {
 	var attributes []string
+	var on onServer
 	cmd := &cobra.Command{
-		Use: "test PATH...", Short: "Run the cases of policies; exit code 6 if one does not pass", Args: cobra.MinimumNArgs(1),
+		Use: "test PATH...", Short: "Run the cases of policies; exit code 6 if one does not pass", Args: on.args,
 		Long:    "Runs the cases: what the policies decide is compared with what is expected.\n\n" + policyFilesText,
 		Example: "  sharectl policy test policies/",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if on.set != "" {
+				return a.testOnServer(cmd.Context(), &on, args)
+			}
 			p, err := a.loadPolicies(args, attributes)
 			if err != nil {
 				return err
@@ -339,7 +357,83 @@ func (a *app) policyTest() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVar(&attributes, "attribute", nil, "attribute of principals, as NAME=TYPE; can be given again")
+	on.flags(cmd)
 	return cmd
+}
+
+// onServer are the flags with which a server checks, not this machine.
+type onServer struct {
+	set, organisation string
+	version           int64
+}
+
+func (o *onServer) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.set, "set", "", "let the server do it, for this policy set: LAYER/NAME")
+	cmd.Flags().StringVar(&o.organisation, "organisation", "", "with --set: its owner (default: your own)")
+	cmd.Flags().Int64Var(&o.version, "version", 0, "with --set and no PATH: this version (default: the active one)")
+}
+
+// args wants files unless the server has them.
+func (o *onServer) args(cmd *cobra.Command, args []string) error {
+	if o.set != "" {
+		return nil
+	}
+	return cobra.MinimumNArgs(1)(cmd, args)
+}
+
+func (a *app) checkOnServer(ctx context.Context, o *onServer, paths []string) error {
+	answer, err := a.serverCheck(ctx, "CheckPolicy", o.set, o.organisation, o.version, paths)
+	if err != nil {
+		return err
+	}
+	problems := serverProblems(answer)
+	if a.format != "table" {
+		err = a.encode(answer)
+	} else {
+		err = a.reportProblems(problems, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return wanting("the policies are not as they must be")
+	}
+	tables, _ := answer["tables"].([]any)
+	a.hint("%s policies fit %d tables of the server.", first(text(answer, "policyCount"), "0"), len(tables))
+	return nil
+}
+
+func (a *app) testOnServer(ctx context.Context, o *onServer, paths []string) error {
+	answer, err := a.serverCheck(ctx, "TestPolicy", o.set, o.organisation, o.version, paths)
+	if err != nil {
+		return err
+	}
+	problems := serverProblems(answer)
+	results, _ := answer["results"].([]any)
+	if a.format != "table" {
+		if err := a.encode(answer); err != nil {
+			return err
+		}
+	} else {
+		if err := a.reportProblems(problems, nil); err != nil {
+			return err
+		}
+		for _, x := range results {
+			if m, ok := x.(message); ok && m["passed"] != true {
+				if err := a.write(clean(fmt.Sprintf("%s: case %q: %s", text(m, "file"), text(m, "name"), text(m, "message"))) + "\n"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	switch failed := text(answer, "failedCount"); {
+	case len(problems) > 0:
+		return wanting("no case was run: the files are not as they must be")
+	case failed != "" && failed != "0":
+		return wanting("%s of %d cases did not pass", failed, len(results))
+	}
+	a.hint("%d cases passed.", len(results))
+	return nil
 }
 
 // reasonJSON is a policy that determined a decision, for programs.
