@@ -314,7 +314,7 @@ func (d *diagnosis) storage(ctx context.Context, table string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := d.warehouse.Get(ctx, d.warehouse.Path(id, "tables"), url.Values{"snapshots": {"refs"}})
+	raw, err := d.warehouse.Load(ctx, id)
 	if err != nil {
 		return "", missing(err, "table", id)
 	}

@@ -24,6 +24,7 @@ type resource struct {
 	plural      string // Shares
 	id          string // field that names it: name
 	scope       string // field of whose it is; "" for none
+	keyed       bool   // its id is unique within its scope alone
 	columns     []column
 	fields      []fieldFlag
 	// more adds to a message what flags of its own say; set is false for a new
@@ -61,7 +62,7 @@ func (r *resource) field() string { return lower(r.typ) }
 // key is the part of a request that names one.
 func (r *resource) key(id, scope string) message {
 	m := message{r.id: id}
-	if r.scope == "provider" && scope != "" {
+	if r.keyed && scope != "" {
 		m[r.scope] = scope
 	}
 	return m
@@ -233,7 +234,7 @@ func (a *app) resourceShow(r *resource) *cobra.Command {
 			return a.show(sheetOf(m))
 		},
 	}
-	if r.scope == "provider" {
+	if r.keyed {
 		r.scopeFlag(cmd, &scope)
 	}
 	return cmd
@@ -422,7 +423,7 @@ func (a *app) resourceSet(r *resource) *cobra.Command {
 		}
 		return a.changed(r, "Changed", args[0], answer)
 	}
-	if r.scope == "provider" {
+	if r.keyed {
 		r.scopeFlag(cmd, &scope)
 	}
 	r.addFields(cmd, true)
@@ -500,7 +501,7 @@ func (a *app) resourceDelete(r *resource) *cobra.Command {
 			return nil
 		},
 	}
-	if r.scope == "provider" {
+	if r.keyed {
 		r.scopeFlag(cmd, &scope)
 	}
 	if r.force {

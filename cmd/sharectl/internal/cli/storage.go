@@ -52,6 +52,19 @@ func (l *loadedStorage) settings() map[string]string {
 	return all
 }
 
+// vends reports whether the catalog gave credentials, or signs requests.
+func (l *loadedStorage) vends() bool {
+	s := l.settings()
+	for k := range s {
+		for _, p := range []string{"s3.access-key-id", "gcs.oauth2.token", "adls.sas-token", "adls.auth.shared-key"} {
+			if strings.HasPrefix(k, p) {
+				return true
+			}
+		}
+	}
+	return s["s3.remote-signing-enabled"] == "true"
+}
+
 // reach reads the table's metadata file with what the catalog gave.
 func reach(ctx context.Context, raw json.RawMessage) (string, error) {
 	var l loadedStorage
@@ -77,10 +90,8 @@ func reach(ctx context.Context, raw json.RawMessage) (string, error) {
 		}
 		return reachS3(ctx, &l, s)
 	case "gcs", "azure":
-		for k := range s {
-			if strings.HasPrefix(k, "gcs.oauth2.token") || strings.HasPrefix(k, "adls.sas-token") {
-				return "", errSkipped("the catalog gives credentials; they are tried for S3 alone")
-			}
+		if l.vends() {
+			return "", errSkipped("the catalog gives credentials; they are tried for S3 alone")
 		}
 		return "", warning{"the catalog gives no credentials: engines need their own", "give the engine access to " + l.Metadata.Location}
 	}
