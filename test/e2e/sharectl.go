@@ -4,21 +4,31 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
-// sharectl runs bin/sharectl on a catalog, with nothing but the environment.
-// It signs in as the client, which has a secret.
+// sharectl runs bin/sharectl on a catalog, with nothing but the environment,
+// and returns what it prints on stdout. It signs in as the client, which has a
+// secret.
 func (r *run) sharectl(ctx context.Context, cat *target, args ...string) (string, error) {
-	return command(ctx, r.dir, []string{
-		"HOME=" + r.dir, "XDG_CONFIG_HOME=" + filepath.Join(r.dir, "config"), "SHARECTL_URI=" + cat.URI, "SHARECTL_WAREHOUSE=" + cat.Warehouse,
-		"SHARECTL_CLIENT_ID=" + cat.ClientID, "SHARECTL_CLIENT_SECRET=" + cat.ClientSecret,
-	}, filepath.Join(r.root, "bin", "sharectl"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(r.root, "bin", "sharectl"), args...)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(),
+		"HOME="+r.dir, "XDG_CONFIG_HOME="+filepath.Join(r.dir, "config"), "SHARECTL_URI="+cat.URI, "SHARECTL_WAREHOUSE="+cat.Warehouse,
+		"SHARECTL_CLIENT_ID="+cat.ClientID, "SHARECTL_CLIENT_SECRET="+cat.ClientSecret)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("sharectl %s: %w\n%s%s", strings.Join(args, " "), err, stdout.String(), stderr.String())
+	}
+	return stdout.String(), nil
 }
 
 // storageKind is what --storage calls an object store, or the local disk.

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/apache/iceberg-go"
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-data/sluice/internal/policy"
@@ -31,7 +33,7 @@ func (a *app) policyCommand() *cobra.Command {
 		Use: "policy", Short: "Check, test and explain policies; upload and activate them",
 		Long: "Checks, tests and explains policies from files, without a server, and keeps\npolicy sets on the server. A set there is named LAYER/NAME: platform/base,\nprovider/main, recipient/main.\n\n" + policyFilesText,
 	}
-	cmd.AddCommand(a.policyCheck(), a.policyTest(), a.policyExplain())
+	cmd.AddCommand(a.policyCheck(), a.policyTest(), a.policyExplain(), a.policySimulate())
 	cmd.AddCommand(a.policySetCommands()...)
 	return cmd
 }
@@ -604,4 +606,129 @@ func (a *app) explain(d policy.Decision, t *policy.Table) error {
 		pairs = append(pairs, [2]string{"Note", "it may be another at another time, or from another address"})
 	}
 	return a.show(sheet{value: e, pairs: pairs})
+}
+
+func (a *app) policySimulate() *cobra.Command {
+	var q policy.Case
+	var rows string
+	cmd := &cobra.Command{
+		Use: "simulate PATH...", Short: "Show which rows and columns of a sample a principal would see", Args: cobra.MinimumNArgs(1),
+		Long:    "Shows what a principal of the cases would see of rows of a table: those rows that\nthe policies let through, without the columns that are absent. A masked value is\nshown as the name of its mask. Rows are a YAML or JSON list, or JSON lines, in the\nform of the cases.\n\n" + policyFilesText,
+		Example: "  sharectl policy simulate policies/ --as alice --table demo/sales/orders --rows sample.jsonl",
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := a.loadPolicies(args, nil)
+			if err != nil {
+				return err
+			}
+			if len(p.problems) > 0 {
+				if err := a.reportProblems(p.problems, map[string]any{}); err != nil {
+					return err
+				}
+				return wanting("the files are not as they must be")
+			}
+			cases, question, err := findQuestion(p.cases, "", q)
+			if err != nil {
+				return err
+			}
+			t := cases.Table(question.Table)
+			if t == nil {
+				return usage(fmt.Errorf("the cases have no table %q", question.Table), "--table, with a table of the cases")
+			}
+			stack, err := policy.NewStack(policy.Layer{Name: "files", Set: p.set})
+			if err != nil {
+				return err
+			}
+			d, err := cases.Ask(question, stack)
+			if err != nil {
+				return usage(err, "sharectl policy simulate --help")
+			}
+			raw, err := a.readFile(rows)
+			if err != nil {
+				return err
+			}
+			sample, err := parseRows(raw)
+			if err != nil {
+				return usage(fmt.Errorf("%s: %w", rows, err), "")
+			}
+			return a.simulate(d, t, sample, rows)
+		},
+	}
+	cmd.Flags().StringVar(&q.Principal, "as", "", "principal of the cases")
+	cmd.Flags().StringVar(&q.Table, "table", "", "table of the cases, as demo/sales/orders")
+	cmd.Flags().StringVar(&q.IP, "ip", "", "address that the principal calls from")
+	cmd.Flags().StringVar(&rows, "rows", "", "file with rows; - is stdin")
+	for _, f := range []string{"as", "table", "rows"} {
+		_ = cmd.MarkFlagRequired(f)
+	}
+	return cmd
+}
+
+// parseRows reads a list of rows, or a row on each line. YAML tells whole
+// numbers from others, as the cases do.
+func parseRows(raw []byte) ([]map[string]any, error) {
+	var all []map[string]any
+	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] != '{' {
+		if err := yaml.Unmarshal(raw, &all); err != nil {
+			return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, false)))
+		}
+		return all, nil
+	}
+	n := 0
+	for line := range bytes.Lines(raw) {
+		n++
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var row map[string]any
+		if err := yaml.Unmarshal(line, &row); err != nil {
+			return nil, fmt.Errorf("line %d: %s", n, strings.TrimSpace(yaml.FormatError(err, false, false)))
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// simulate prints the rows of a sample that a decision lets through.
+func (a *app) simulate(d policy.Decision, t *policy.Table, sample []map[string]any, file string) error {
+	var l list
+	var shown []policy.ColumnDecision
+	for _, c := range d.Columns {
+		if !c.Absent {
+			name, _ := t.Schema().FindColumnName(c.FieldID)
+			l.columns = append(l.columns, name)
+			shown = append(shown, c)
+		}
+	}
+	values := []map[string]any{}
+	for i, row := range sample {
+		visible, err := d.Sees(t, row)
+		if err != nil {
+			return usage(fmt.Errorf("%s: row %d: %w", file, i+1, err), "")
+		}
+		if !visible {
+			continue
+		}
+		value, cells := map[string]any{}, make([]string, len(shown))
+		for j, c := range shown {
+			v := row[l.columns[j]]
+			if c.Mask != "" && v != nil {
+				v = "<" + string(c.Mask) + ">"
+			}
+			value[l.columns[j]], cells[j] = v, valueText(v)
+			if u, ok := v.(bool); ok {
+				cells[j] = fmt.Sprint(u)
+			}
+		}
+		values, l.rows = append(values, value), append(l.rows, cells)
+	}
+	l.value = values
+	if err := a.print(l); err != nil {
+		return err
+	}
+	if !d.Allowed {
+		a.hint("Denied: the table cannot be read.")
+		return nil
+	}
+	a.hint("%d of %d rows, %d of %d columns.", len(values), len(sample), len(shown), len(d.Columns))
+	return nil
 }
