@@ -14,8 +14,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-data/sluice/internal/objstore"
-	"github.com/sluice-data/sluice/internal/secret"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
 // loadedStorage is what a loaded table says of its files and of how to reach
@@ -98,22 +99,22 @@ func reach(ctx context.Context, raw json.RawMessage) (string, error) {
 	return "", fmt.Errorf("location %s is of no kind that is known", l.MetadataLocation)
 }
 
-// reachS3 reads the metadata file's length from S3.
+// reachS3 asks S3 for the metadata file's length.
 func reachS3(ctx context.Context, l *loadedStorage, s map[string]string) (string, error) {
-	b, err := objstore.Open(ctx, objstore.Profile{
-		Type: objstore.TypeS3, Root: strings.TrimRight(l.Metadata.Location, "/"),
-		S3: objstore.S3{
-			Region: first(s["s3.region"], s["client.region"], "us-east-1"), Endpoint: s["s3.endpoint"], PathStyle: s["s3.path-style-access"] == "true",
-			AccessKeyID: s["s3.access-key-id"], SecretAccessKey: secret.New(s["s3.secret-access-key"]), SessionToken: secret.New(s["s3.session-token"]),
-		},
-	}, objstore.Options{})
+	u, err := url.Parse(l.MetadataLocation)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = b.Close() }() // nothing was written
-	size, err := b.Size(ctx, l.MetadataLocation)
+	options := s3.Options{
+		Region: first(s["s3.region"], s["client.region"], "us-east-1"), UsePathStyle: s["s3.path-style-access"] == "true",
+		Credentials: credentials.NewStaticCredentialsProvider(s["s3.access-key-id"], s["s3.secret-access-key"], s["s3.session-token"]),
+	}
+	if endpoint := s["s3.endpoint"]; endpoint != "" {
+		options.BaseEndpoint = aws.String(endpoint)
+	}
+	head, err := s3.New(options).HeadObject(ctx, &s3.HeadObjectInput{Bucket: aws.String(u.Host), Key: aws.String(strings.TrimPrefix(u.Path, "/"))})
 	if err != nil {
 		return "", fmt.Errorf("the catalog's credentials do not read %s: %w", l.MetadataLocation, err)
 	}
-	return fmt.Sprintf("the catalog's credentials read the metadata file (%d bytes)", size), nil
+	return fmt.Sprintf("the catalog's credentials read the metadata file (%d bytes)", aws.ToInt64(head.ContentLength)), nil
 }
