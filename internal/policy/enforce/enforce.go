@@ -263,10 +263,9 @@ func (g *Guard) because() string {
 	}
 	text := ""
 	for _, p := range g.policies {
-		switch {
-		case p.ID == "":
+		if p.ID == "" {
 			text += ", no permit of " + p.Set + " applies"
-		default:
+		} else {
 			text += ", " + p.ID + " of " + p.Set
 		}
 	}
