@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/sluice-data/sluice/internal/server.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/sluice-data/sluice/internal/server.Version=$(VERSION) -X main.version=$(VERSION)
 
 .PHONY: help
 help: ## show this list
@@ -16,7 +16,7 @@ demo: ## start catalogd, load real data, query it, and leave it running (DEMO_EX
 	@demo/run
 
 .PHONY: build
-build: ## build bin/catalogd
+build: ## build bin/catalogd and bin/sharectl
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
@@ -35,8 +35,12 @@ test-race: ## the tests under the race detector
 fmt: ## format all Go files with gofumpt
 	@"$$($(GO) run ./test/tools gofumpt)" -l -w cmd internal test benchmarks
 
+.PHONY: proto
+proto: ## generate code and docs/admin-api.json from proto/*.proto
+	@proto/generate
+
 .PHONY: lint
-lint: ## golangci-lint, gofumpt, govulncheck, licences of all dependencies
+lint: ## golangci-lint, gofumpt, buf, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e
