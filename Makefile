@@ -44,8 +44,8 @@ lint: ## golangci-lint, gofumpt, buf, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e
-e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|faults|openapi runs a part
-	@$(GO) run ./test/e2e -only '$(ONLY)'
+e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|identity|keycloak|faults|openapi runs a part, LONG=1 keycloak too
+	@$(GO) run ./test/e2e -only '$(ONLY)' $(if $(LONG),-long)
 
 .PHONY: conformance
 conformance: ## run the conformance suite against any catalog: URI=… [TOKEN=…] [WAREHOUSE=…] [ONLY=regexp]
