@@ -153,9 +153,15 @@ func recordOf(source string, line []byte) (r log.Record, err error) {
 		r.AddAttributes(attribute.String("sluice.audit.outcome", i.Outcome()))
 	}
 	for _, a := range [][2]string{
-		{"user.id", i.Principal}, {"client.address", i.Address}, {"sluice.audit.actor", i.Actor}, {"sluice.audit.request_id", i.RequestID},
-		{"sluice.audit.operation", i.Operation}, {"sluice.audit.warehouse", i.Warehouse}, {"sluice.audit.resource", i.Resource},
-		{"sluice.audit.decision", i.Decision}, {"sluice.audit.hash", i.Hash},
+		{"user.id", i.Principal},
+		{"client.address", i.Address},
+		{"sluice.audit.actor", i.Actor},
+		{"sluice.audit.request_id", i.RequestID},
+		{"sluice.audit.operation", i.Operation},
+		{"sluice.audit.warehouse", i.Warehouse},
+		{"sluice.audit.resource", i.Resource},
+		{"sluice.audit.decision", i.Decision},
+		{"sluice.audit.hash", i.Hash},
 	} {
 		if a[1] != "" {
 			r.AddAttributes(attribute.String(a[0], a[1]))
