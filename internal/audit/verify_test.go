@@ -51,7 +51,7 @@ func run(t testing.TB, path string, signer *Signer, n, every int) {
 	}
 	for i := range n {
 		r := example
-		r.RequestID = fmt.Sprint("r-", i)
+		r.RequestID, r.Time = fmt.Sprint("r-", i), time.Now()
 		if err := l.Append(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

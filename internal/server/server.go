@@ -21,7 +21,6 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/sluice-data/sluice/internal/audit"
-	"github.com/sluice-data/sluice/internal/audit/webhook"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
@@ -54,6 +53,7 @@ type Server struct {
 	// verify them.
 	signer    *audit.Signer
 	auditKeys audit.Keys
+	exports   []export
 
 	store  *measuredStore
 	ids    *identity.Service
@@ -80,7 +80,7 @@ type endpoint struct {
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{cfg: o.Config}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openExports, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -419,19 +419,8 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 	}
 	workers.Go(func() { maintenance.Run(background) })
 	workers.Go(func() { s.ids.Run(background) })
-	sealer := &catalog.AuditSealer{
-		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: s.cfg.Audit.SealInterval,
-		CheckpointRecords: int64(s.cfg.Audit.CheckpointRecords), CheckpointInterval: s.cfg.Audit.CheckpointInterval,
-		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
-	}
-	for _, w := range s.cfg.Audit.Webhooks {
-		exporter := &catalog.AuditExporter{
-			Name: w.Name, Store: s.store, Warehouses: s.warehouses, Signed: s.signer != nil, Interval: s.cfg.Audit.SealInterval, Logger: s.log,
-			Sink: webhook.New(w.URL, w.Secret.Value, nil),
-		}
-		sealer.Exports = append(sealer.Exports, w.Name)
-		workers.Go(func() { exporter.Run(background) })
-	}
+	sealer := s.sealer()
+	s.runExports(background, workers.Go)
 	workers.Go(func() { sealer.Run(background) })
 
 	failed := make(chan error, len(s.servers))

@@ -287,14 +287,36 @@ type Audit struct {
 	CheckpointInterval time.Duration `config:"checkpoint_interval" default:"10s" min:"100ms" max:"1h" doc:"Time after which a checkpoint is signed when there are new records."`
 	SealInterval       time.Duration `config:"seal_interval" default:"1s" min:"50ms" max:"1m" doc:"Pause between rounds that put committed changes into their warehouse's chain."`
 	KeepChanges        time.Duration `config:"keep_changes" default:"0s" doc:"How long audit rows of changes are kept; 0s is for ever. They go up to a checkpoint only, so it needs signing_key."`
-	Webhooks           []Webhook     `config:"webhooks" doc:"Receivers of the records of changes and of their checkpoints, as CloudEvents."`
+	Webhooks           []Webhook     `config:"webhooks" doc:"Receivers of records and their checkpoints, as CloudEvents."`
+	OTLP               []AuditOTLP   `config:"otlp" doc:"Receivers of records and their checkpoints, as OpenTelemetry logs."`
+	Archives           []Archive     `config:"archives" doc:"Buckets and directories that keep records and their checkpoints, as objects of JSON lines that are made once and never changed."`
 }
+
+// ReadsInFile reports whether reads are recorded in a file.
+func (a *Audit) ReadsInFile() bool { return a.Reads != "off" && a.Reads != "stderr" && a.Reads != "" }
 
 // Webhook is a receiver of audit records.
 type Webhook struct {
-	Name   string `config:"name" required:"true" doc:"Name, under which the store keeps how far it has come: letters, digits and . _ -"`
-	URL    string `config:"url" required:"true" doc:"Where batches are sent (POST, application/cloudevents-batch+json); https, or http on loopback. Redirects are not followed."`
-	Secret Secret `config:"secret" required:"true" doc:"Shared secret of the HMAC in the Sluice-Signature header; at least 16 bytes."`
+	Name    string `config:"name" required:"true" doc:"Name, under which is kept how far it has come: letters, digits and . _ - No other export may have it."`
+	URL     string `config:"url" required:"true" doc:"Where batches are sent (POST, application/cloudevents-batch+json); https, or http on loopback. Redirects are not followed."`
+	Secret  Secret `config:"secret" required:"true" doc:"Shared secret of the HMAC in the Sluice-Signature header; at least 16 bytes."`
+	Records string `config:"records" default:"changes" enum:"changes,all" doc:"What is sent: changes, or all records, reads too, which audit.reads must then keep in a file."`
+}
+
+// AuditOTLP is a receiver of audit records as OpenTelemetry logs.
+type AuditOTLP struct {
+	Name     string            `config:"name" required:"true" doc:"Name, as of a webhook."`
+	Endpoint string            `config:"endpoint" required:"true" doc:"OTLP/HTTP base URL, to which /v1/logs is added; https, or http on loopback. Redirects are not followed."`
+	Headers  map[string]Secret `config:"headers" doc:"Headers sent to it."`
+	Records  string            `config:"records" default:"changes" enum:"changes,all" doc:"What is sent, as of a webhook."`
+}
+
+// Archive keeps audit records in a bucket or directory.
+type Archive struct {
+	Name     string        `config:"name" required:"true" doc:"Name, as of a webhook."`
+	Storage  Storage       `config:"storage" required:"true" doc:"Where objects are put, outside all warehouses. The credentials need to create and to read objects, not to overwrite or delete them."`
+	Records  string        `config:"records" default:"changes" enum:"changes,all" doc:"What is kept, as of a webhook."`
+	Interval time.Duration `config:"interval" default:"1m" min:"1s" max:"1h" doc:"Pause between objects."`
 }
 
 // Logging is the log on stderr.

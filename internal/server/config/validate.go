@@ -89,7 +89,7 @@ func (l *loader) validateAudit(c *Config) {
 			l.wrong("audit.signing_key", "%v", err)
 		}
 	}
-	l.validateWebhooks(a.Webhooks)
+	l.validateExports(c)
 	for i, k := range a.PreviousKeys {
 		if _, err := audit.ParseVerifyKey(k.Value); err != nil {
 			l.wrong(fmt.Sprintf("audit.previous_keys[%d]", i), "%v", err)
@@ -97,26 +97,69 @@ func (l *loader) validateAudit(c *Config) {
 	}
 }
 
-func (l *loader) validateWebhooks(list []Webhook) {
+// validateExports checks where audit records are sent.
+func (l *loader) validateExports(c *Config) {
 	names := map[string]bool{}
-	for i, w := range list {
-		key := fmt.Sprintf("audit.webhooks[%d]", i)
+	common := func(key, name, records string) {
 		switch {
-		case !warehouseForm.MatchString(w.Name):
-			l.wrong(key+".name", "%q must begin with a letter or digit and hold only letters, digits and . _ -", clip(w.Name))
-		case names[w.Name]:
-			l.wrong(key+".name", "there are two webhooks %q", w.Name)
+		case !warehouseForm.MatchString(name):
+			l.wrong(key+".name", "%q must begin with a letter or digit and hold only letters, digits and . _ -", clip(name))
+		case names[name]:
+			l.wrong(key+".name", "there are two exports %q", name)
 		}
-		names[w.Name] = true
-		u, err := url.Parse(w.URL)
+		names[name] = true
+		if records == "all" && !c.Audit.ReadsInFile() {
+			l.wrong(key+".records", "is all, but audit.reads is %s: reads are exported from a file; name one there", c.Audit.Reads)
+		}
+	}
+	receiver := func(key, uri string) {
+		u, err := url.Parse(uri)
 		switch {
 		case err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
-			l.wrong(key+".url", "must be an https URL without user info and fragment")
+			l.wrong(key, "must be an https URL without user info and fragment")
 		case u.Scheme == "http" && !IsLoopback(u.Hostname()):
-			l.wrong(key+".url", "is plain http off loopback: records would cross the network for everybody to read; use https")
+			l.wrong(key, "is plain http off loopback: records would cross the network for everybody to read; use https")
 		}
+	}
+	for i, w := range c.Audit.Webhooks {
+		key := fmt.Sprintf("audit.webhooks[%d]", i)
+		common(key, w.Name, w.Records)
+		receiver(key+".url", w.URL)
 		if n := len(w.Secret.Value.Reveal()); n > 0 && n < 16 {
 			l.wrong(key+".secret", "is shorter than 16 bytes; make one with openssl rand -base64 32")
+		}
+	}
+	for i, o := range c.Audit.OTLP {
+		key := fmt.Sprintf("audit.otlp[%d]", i)
+		common(key, o.Name, o.Records)
+		receiver(key+".endpoint", o.Endpoint)
+	}
+	for i, a := range c.Audit.Archives {
+		key := fmt.Sprintf("audit.archives[%d]", i)
+		common(key, a.Name, a.Records)
+		l.validateStorage(key+".storage", a.Storage)
+		l.validateArchiveRoot(key+".storage", a.Storage, c.Warehouses)
+	}
+}
+
+// validateArchiveRoot keeps an archive out of where clients write.
+func (l *loader) validateArchiveRoot(key string, s Storage, warehouses []Warehouse) {
+	root, err := objstore.ParseLocation(s.Root)
+	if err != nil {
+		l.wrong(key+".root", "%v", err)
+		return
+	}
+	if want := schemes[s.Type]; want != nil && !want[root.Scheme] {
+		l.wrong(key+".root", "%s is no location of a store of type %s", root, s.Type)
+	}
+	if len(s.AllowedRoots) > 0 {
+		l.wrong(key+".allowed_roots", "does not belong to an archive: it has one root")
+	}
+	for i, w := range warehouses {
+		for _, r := range append([]string{w.Storage.Root}, w.Storage.AllowedRoots...) {
+			if other, err := objstore.ParseLocation(r); err == nil && other.Overlaps(root) {
+				l.wrong(key+".root", "%s overlaps %s of warehouses[%d]: clients could write there", root, other, i)
+			}
 		}
 	}
 }
