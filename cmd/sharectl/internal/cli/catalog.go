@@ -357,8 +357,11 @@ func (a *app) warehouseCommand() *cobra.Command {
 				return nextFor(err, http.StatusBadRequest, "sharectl warehouse show NAME")
 			}
 			return a.show(sheet{value: config, pairs: [][2]string{
-				{"Warehouse", first(name, config.Overrides["prefix"])}, {"Defaults", lines(config.Defaults)}, {"Overrides", lines(config.Overrides)},
-				{"Idempotency keys live", config.Lifetime}, {"Endpoints", strings.Join(config.Endpoints, "\n")},
+				{"Warehouse", first(name, config.Overrides["prefix"])},
+				{"Defaults", lines(config.Defaults)},
+				{"Overrides", lines(config.Overrides)},
+				{"Idempotency keys live", config.Lifetime},
+				{"Endpoints", strings.Join(config.Endpoints, "\n")},
 			}})
 		},
 	})

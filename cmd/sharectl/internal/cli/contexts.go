@@ -107,8 +107,18 @@ func (a *app) contextShow() *cobra.Command {
 				signedIn = until
 			}
 			return a.show(sheet{value: v, pairs: [][2]string{
-				{"Context", v.Name}, {"URI", v.URI}, {"Warehouse", v.Warehouse}, {"Sharing API", v.AdminURI}, {"Sign-in", v.Method}, {"Client", v.ClientID},
-				{"Issuer", v.Issuer}, {"Signed in", signedIn}, {"Token kept in", v.Store}, {"Authorities", n.ctx.TLS.CAFile}, {"Certificate", n.ctx.TLS.CertFile}, {"File", v.File},
+				{"Context", v.Name},
+				{"URI", v.URI},
+				{"Warehouse", v.Warehouse},
+				{"Sharing API", v.AdminURI},
+				{"Sign-in", v.Method},
+				{"Client", v.ClientID},
+				{"Issuer", v.Issuer},
+				{"Signed in", signedIn},
+				{"Token kept in", v.Store},
+				{"Authorities", n.ctx.TLS.CAFile},
+				{"Certificate", n.ctx.TLS.CertFile},
+				{"File", v.File},
 			}})
 		},
 	}

@@ -219,8 +219,14 @@ func (a *app) tableShow() *cobra.Command {
 				}
 			}
 			pairs := [][2]string{
-				{"Table", id.String()}, {"UUID", m.UUID}, {"Format version", strconv.Itoa(m.FormatVersion)}, {"Location", m.Location}, {"Metadata", t.MetadataLocation},
-				{"Updated", millis(m.LastUpdated)}, {"Columns", columns}, {"Partitioned by", strings.Join(partitioning, ", ")},
+				{"Table", id.String()},
+				{"UUID", m.UUID},
+				{"Format version", strconv.Itoa(m.FormatVersion)},
+				{"Location", m.Location},
+				{"Metadata", t.MetadataLocation},
+				{"Updated", millis(m.LastUpdated)},
+				{"Columns", columns},
+				{"Partitioned by", strings.Join(partitioning, ", ")},
 			}
 			if s := current(m.CurrentSnapshot, m.Snapshots); s != nil {
 				pairs = append(pairs, [2]string{"Snapshot", fmt.Sprintf("%d of %s", s.ID, millis(s.Timestamp))},
