@@ -52,7 +52,7 @@ conformance: ## run the conformance suite against any catalog: URI=â€¦ [TOKEN=â€
 	@$(GO) run ./test/conformance -uri '$(URI)' -token '$(TOKEN)' -warehouse '$(WAREHOUSE)' -only '$(ONLY)'
 
 .PHONY: bench
-bench: bench-catalog ## all benchmarks
+bench: bench-catalog bench-policy ## all benchmarks
 
 .PHONY: bench-catalog
 bench-catalog: build ## the catalog beside the Iceberg reference fixture; QUICK=1 takes a minute
@@ -65,3 +65,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s) each
 .PHONY: clean
 clean: ## remove what was built here (not the caches)
 	rm -rf bin dist
+
+.PHONY: bench-policy
+bench-policy: ## token checks and policy decisions beside cedar.Authorize; half a minute
+	@$(GO) run ./benchmarks/policy
