@@ -115,14 +115,16 @@ Start with "sharectl login URI". Exit codes are in "sharectl help exit-codes".`,
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "To begin:"},
 		&cobra.Group{ID: "catalog", Title: "The catalog:"},
+		&cobra.Group{ID: "share", Title: "Sharing:"},
 		&cobra.Group{ID: "govern", Title: "Policies and proof:"},
 	)
 	root.SetHelpCommandGroupID("start")
 	root.SetCompletionCommandGroupID("start")
 	for group, commands := range map[string][]*cobra.Command{
-		"start":   {a.loginCommand(), a.logoutCommand(), a.contextCommand(), a.tokenCommand(), a.connectCommand(), a.doctorCommand()},
-		"catalog": {a.warehouseCommand(), a.namespaceCommand(), a.tableCommand(), a.viewCommand()},
-		"govern":  {a.auditCommand()},
+		"start":   {a.loginCommand(), a.logoutCommand(), a.contextCommand(), a.tokenCommand(), a.whoamiCommand(), a.connectCommand(), a.doctorCommand()},
+		"catalog": {a.warehouseNoun(), a.namespaceCommand(), a.tableCommand(), a.viewCommand()},
+		"share":   {a.shareCommand(), a.recipientCommand(), a.grantCommand(), a.commands(organisations), a.commands(principals), a.serviceAccountCommand()},
+		"govern":  {a.policyCommand(), a.auditCommand()},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
@@ -305,6 +307,9 @@ func (a *app) openWarehouse(ctx context.Context) (*icebergrest.Warehouse, error)
 	var refused *icebergrest.Error
 	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest && a.active.ctx.Warehouse == "" {
 		return nil, &failure{err: errors.New("you may see several warehouses, or none: name one"), code: codeUsage, next: "the same with --warehouse NAME"}
+	}
+	if refused != nil && refused.Type == "NoSuchWarehouseException" {
+		return nil, &failure{err: err, next: "sharectl context set --warehouse NAME"}
 	}
 	return w, err
 }

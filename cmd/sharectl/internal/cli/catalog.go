@@ -339,10 +339,10 @@ func (a *app) completeIdent(kind string) func(*cobra.Command, []string, string) 
 	}
 }
 
-func (a *app) warehouseCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "warehouse", Short: "Warehouses"}
-	cmd.AddCommand(&cobra.Command{
-		Use: "show [NAME]", Short: "Show how engines speak to a warehouse", Args: cobra.MaximumNArgs(1),
+// warehouseConfig shows what engines are told of a warehouse.
+func (a *app) warehouseConfig() *cobra.Command {
+	return &cobra.Command{
+		Use: "config [NAME]", Short: "Show what engines are told of a warehouse or share", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeResource(warehouses),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -354,7 +354,7 @@ func (a *app) warehouseCommand() *cobra.Command {
 			}
 			config, err := c.Config(cmd.Context(), name)
 			if err != nil {
-				return nextFor(err, http.StatusBadRequest, "sharectl warehouse show NAME")
+				return nextFor(err, http.StatusBadRequest, "sharectl warehouse config NAME")
 			}
 			return a.show(sheet{value: config, pairs: [][2]string{
 				{"Warehouse", first(name, config.Overrides["prefix"])},
@@ -364,6 +364,5 @@ func (a *app) warehouseCommand() *cobra.Command {
 				{"Endpoints", strings.Join(config.Endpoints, "\n")},
 			}})
 		},
-	})
-	return cmd
+	}
 }

@@ -30,7 +30,7 @@ type contextValue struct {
 	ClientID  string `json:"clientId,omitempty"`
 	Issuer    string `json:"issuer,omitempty"`
 	Store     string `json:"store,omitempty"`
-	SignedIn  bool   `json:"signedIn"`
+	SignedIn  *bool  `json:"signedIn,omitempty"` // when it was looked at
 	Expiry    string `json:"expiry,omitempty"`
 	File      string `json:"file,omitempty"`
 }
@@ -76,19 +76,20 @@ func (a *app) contextShow() *cobra.Command {
 			}
 			v := a.describe(n.name, &n.ctx)
 			v.File = a.settings.Path()
-			until := ""
+			until, in := "", false
+			v.SignedIn = &in
 			switch {
 			case n.fixed != "":
-				v.SignedIn, v.Method = true, "$SHARECTL_TOKEN"
+				in, v.Method = true, "$SHARECTL_TOKEN"
 			case n.secret != "":
-				v.SignedIn, v.Method = true, "$SHARECTL_CLIENT_SECRET"
+				in, v.Method = true, "$SHARECTL_CLIENT_SECRET"
 			case n.name != "" && n.ctx.SignIn.Method != "":
 				k, err := a.vault.Get(n.ctx.SignIn.Store, n.name)
 				if err != nil {
 					return err
 				}
-				v.SignedIn = k.AccessToken != ""
-				if !k.Expiry.IsZero() && v.SignedIn {
+				in = k.AccessToken != ""
+				if !k.Expiry.IsZero() && in {
 					v.Expiry = k.Expiry.UTC().Format(time.RFC3339)
 					until = "until " + v.Expiry
 					renewable := k.RefreshToken != "" || k.ClientSecret != ""
@@ -96,12 +97,12 @@ func (a *app) contextShow() *cobra.Command {
 					case renewable:
 						until += ", then renewed"
 					case !a.Now().Before(k.Expiry):
-						until, v.SignedIn = "no more, since "+v.Expiry, false
+						until, in = "no more, since "+v.Expiry, false
 					}
 				}
 			}
 			signedIn := "no"
-			if v.SignedIn {
+			if in {
 				signedIn = first(until, "yes")
 			} else if until != "" {
 				signedIn = until

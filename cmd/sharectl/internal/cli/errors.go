@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -105,6 +106,8 @@ func classify(err error) *failure {
 	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
 	switch {
+	case errors.Is(err, fs.ErrNotExist), strings.HasPrefix(err.Error(), "required flag(s) "): // cobra's has no type
+		code = codeUsage
 	case errors.As(err, &refused):
 		code, next = statusCode(refused.Status)
 		if refused.RequestID != "" && refused.Status >= 500 {

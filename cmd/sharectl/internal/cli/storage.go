@@ -99,7 +99,7 @@ func reachS3(ctx context.Context, l *loadedStorage, s map[string]string) (string
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = b.Close() }() // what was read has been checked already
+	defer func() { _ = b.Close() }() // nothing was written
 	size, err := b.Size(ctx, l.MetadataLocation)
 	if err != nil {
 		return "", fmt.Errorf("the catalog's credentials do not read %s: %w", l.MetadataLocation, err)

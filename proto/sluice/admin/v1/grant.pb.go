@@ -539,7 +539,7 @@ type CreateRecipientRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
 	Recipient *Recipient `protobuf:"bytes,1,opt,name=recipient,proto3" json:"recipient,omitempty"`
-	// How long an activation link lasts; 72 hours when absent, 30 days at most.
+	// How long an activation link lasts; 24 hours when absent, 7 days at most.
 	ActivationLifetime *durationpb.Duration `protobuf:"bytes,2,opt,name=activation_lifetime,json=activationLifetime,proto3" json:"activation_lifetime,omitempty"`
 	// See CreateOrganisationRequest. A repeated request is answered without the
 	// link, which is not kept.
@@ -1139,7 +1139,7 @@ type CreateActivationLinkRequest struct {
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Required. The recipient's name.
 	Recipient string `protobuf:"bytes,2,opt,name=recipient,proto3" json:"recipient,omitempty"`
-	// How long it lasts; 72 hours when absent, 30 days at most.
+	// How long it lasts; 24 hours when absent, 7 days at most.
 	Lifetime *durationpb.Duration `protobuf:"bytes,3,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
 	// See CreateRecipientRequest.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
