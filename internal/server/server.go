@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -189,6 +190,9 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 		return err
 	}
 	c.StaticTokens, c.Logger, c.Observe, c.ObserveIssuer = o.StaticTokens, s.log, s.metrics.Authentication, s.metrics.IssuerRequest
+	if s.reads != nil {
+		c.Record = s.recordToken
+	}
 	if s.ids, err = identity.New(c); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -362,6 +366,28 @@ func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
 		return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
 	}
 	return nil
+}
+
+// recordToken hands what the token endpoint reports to the audit log.
+func (s *Server) recordToken(ctx context.Context, t identity.TokenRequest) error {
+	r := audit.Record{
+		Kind: audit.KindDecision, Time: time.Now(), RequestID: telemetry.RequestID(ctx), Principal: t.Principal, Actor: t.Actor,
+		Address: t.Address, Operation: "getToken", Status: t.Status,
+	}
+	switch {
+	case t.Denied:
+		r.Decision = audit.Deny
+	case t.Status == http.StatusOK:
+		r.Decision = audit.Allow
+	}
+	if t.Grant != "" {
+		detail, err := json.Marshal(map[string]string{"grant": t.Grant})
+		if err != nil {
+			return err
+		}
+		r.Detail = detail
+	}
+	return s.reads.Append(ctx, r)
 }
 
 // authenticated lets principals through that have access to any warehouse.

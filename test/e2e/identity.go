@@ -577,7 +577,7 @@ func (l *login) audit() {
 			}
 			seen[record.Type+" "+record.Operation] = true
 		}
-		for _, want := range []string{"audit.decision getConfig", "audit.decision loadTable", "audit.change createNamespace"} {
+		for _, want := range []string{"audit.decision getToken", "audit.decision getConfig", "audit.decision loadTable", "audit.change createNamespace"} {
 			if !seen[want] {
 				err = errors.Join(err, fmt.Errorf("no record %s by the actor", want))
 			}
