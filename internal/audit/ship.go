@@ -137,7 +137,7 @@ const deliveryTimeout = time.Minute
 // Run works until ctx ends.
 func (s *Shipper) Run(ctx context.Context) {
 	Repeat(ctx, s.Interval, s.Round, func(err error, pause time.Duration) {
-		s.Logger.Warn("audit export of reads", "export", s.Name, "again_in", pause, "error", err)
+		s.Logger.Warn("audit export of reads", "export", s.Name, "again_in", pause.String(), "error", err)
 	})
 	s.close()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-data/sluice/internal/audit/otlplogs"
 	"github.com/sluice-data/sluice/internal/audit/webhook"
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/audittable"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/server/config"
 )
@@ -32,7 +33,8 @@ type export struct {
 	reads    *audit.Progress
 }
 
-// archiveBatch is how many records an object of an archive holds at most.
+// archiveBatch is how many records an object of an archive, and a commit of the
+// table, hold at most.
 const archiveBatch = 10_000
 
 // openExports opens what the configuration says records are sent to.
@@ -61,6 +63,11 @@ func (s *Server) openExports(ctx context.Context, _ Options) error {
 		s.addExport(export{
 			name: a.Name, kind: "archive", sink: archive.New(bucket, a.Storage.Root, objstore.ErrExists, s.log), all: a.Records == "all",
 			interval: a.Interval, batch: archiveBatch,
+		})
+	}
+	if t := c.Table; t != nil {
+		s.addExport(export{
+			name: config.TableExport, kind: "table", sink: s.auditTable, all: t.Records == "all", interval: t.Interval, batch: archiveBatch, own: audittable.Own,
 		})
 	}
 	return nil
@@ -123,6 +130,13 @@ func (s *Server) runExports(ctx context.Context, start func(func())) {
 			Interval: x.interval, Progress: x.reads, Logger: s.log,
 		}
 		start(func() { reads.Run(ctx) })
+	}
+	if t := s.auditTable; t != nil && t.Keep > 0 {
+		start(func() {
+			audit.Repeat(ctx, time.Hour, t.Expire, func(err error, pause time.Duration) {
+				s.log.Warn("remove old rows of the audit table", "again_in", pause.String(), "error", err)
+			})
+		})
 	}
 }
 

@@ -279,6 +279,7 @@ type Audit struct {
 	Webhooks           []Webhook     `config:"webhooks" doc:"Receivers of records and their checkpoints, as CloudEvents."`
 	OTLP               []AuditOTLP   `config:"otlp" doc:"Receivers of records and their checkpoints, as OpenTelemetry logs."`
 	Archives           []Archive     `config:"archives" doc:"Buckets and directories that keep records and their checkpoints, as objects of JSON lines that are made once and never changed."`
+	Table              *AuditTable   `config:"table" doc:"Keep records and their checkpoints as rows of the Iceberg table system.audit."`
 }
 
 // ReadsInFile reports whether reads are recorded in a file.
@@ -298,6 +299,14 @@ type AuditOTLP struct {
 	Endpoint string            `config:"endpoint" required:"true" doc:"OTLP/HTTP base URL, to which /v1/logs is added; https, or http on loopback. Redirects are not followed."`
 	Headers  map[string]Secret `config:"headers" doc:"Headers sent to it."`
 	Records  string            `config:"records" default:"changes" enum:"changes,all" doc:"What is sent, as of a webhook."`
+}
+
+// AuditTable keeps audit records in an Iceberg table.
+type AuditTable struct {
+	Warehouse string        `config:"warehouse" required:"true" doc:"Warehouse of the table. Who may read there may read the records: give it one of its own, or policies."`
+	Records   string        `config:"records" default:"changes" enum:"changes,all" doc:"What is kept, as of a webhook."`
+	Interval  time.Duration `config:"interval" default:"1m" min:"1s" max:"1h" doc:"Pause between commits."`
+	Keep      time.Duration `config:"keep" default:"0s" doc:"How long rows are kept, by whole days of UTC; 0s is for ever."`
 }
 
 // Archive keeps audit records in a bucket or directory.

@@ -137,6 +137,8 @@ func TestProblems(t *testing.T) {
 		{"archive of another store", minimal + "audit: {archives: [{name: a, storage: {type: s3, root: \"file:///x\", allowed_roots: [\"s3://b\"]}}]}\n", []string{"audit.archives[0].storage.s3: is required", "is no location of a store of type s3", "allowed_roots: does not belong to an archive"}},
 		{"archive in no place", minimal + "audit: {archives: [{name: a, storage: {type: file, root: \"x\"}}]}\n", []string{"audit.archives[0].storage.root:"}},
 
+		{"table in no warehouse", minimal + "audit: {table: {warehouse: dem, keep: 1h}}\n", []string{`audit.table.warehouse: there is no warehouse "dem"; did you mean`, "audit.table.keep: must be at least 24h"}},
+
 		{"plain off loopback", minimal + "listeners:\n  catalog:\n    address: 0.0.0.0:8181\n", []string{"f.yaml:15:14: listeners.catalog.address: 0.0.0.0:8181 is not on loopback"}},
 		{"plain on every address", minimal + "listeners: {catalog: {address: \":8181\"}}\n", []string{":8181 is not on loopback"}},
 		{"plain metrics off loopback", minimal + "listeners: {metrics: {address: \"10.0.0.1:9\"}}\n", []string{"listeners.metrics.address: 10.0.0.1:9 is not on loopback"}},

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
@@ -116,7 +117,23 @@ func (l *loader) validateExports(c *Config) {
 		l.validateStorage(key+".storage", a.Storage)
 		l.validateArchiveRoot(key+".storage", a.Storage, c.Warehouses)
 	}
+	if t := c.Audit.Table; t != nil {
+		common("audit.table", TableExport, t.Records)
+		var warehouses []string
+		for _, w := range c.Warehouses {
+			warehouses = append(warehouses, w.Name)
+		}
+		if !slices.Contains(warehouses, t.Warehouse) {
+			l.wrong("audit.table.warehouse", "there is no warehouse %q%s", clip(t.Warehouse), didYouMean(t.Warehouse, warehouses))
+		}
+		if t.Keep != 0 && t.Keep < 24*time.Hour {
+			l.wrong("audit.table.keep", "must be at least 24h: rows are removed by whole days")
+		}
+	}
 }
+
+// TableExport is the name of the export that audit.table is.
+const TableExport = "system.audit"
 
 // validateArchiveRoot keeps an archive out of where clients write.
 func (l *loader) validateArchiveRoot(key string, s Storage, warehouses []Warehouse) {
