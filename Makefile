@@ -40,7 +40,7 @@ lint: ## golangci-lint, gofumpt, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e
-e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|faults|openapi runs a part
+e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|faults|audit|openapi runs a part
 	@$(GO) run ./test/e2e -only '$(ONLY)'
 
 .PHONY: conformance

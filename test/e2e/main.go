@@ -40,6 +40,7 @@ var parts = []part{
 	{"stores", stores},
 	{"clients", clients},
 	{"faults", faults},
+	{"audit", auditTable},
 	{"openapi", openapi},
 }
 
