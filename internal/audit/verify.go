@@ -412,6 +412,8 @@ func (v *verifier) finish() {
 		switch {
 		case s == nil:
 			v.problemAt(0, c.Partition, 0, "is missing, but a checkpoint kept elsewhere proves that it had %d records", c.Count)
+		case c.Final && s.Last > c.Seq:
+			v.problemAt(0, c.Partition, s.Last, "stands after the end of the partition, as a checkpoint kept elsewhere proves")
 		case s.Last < c.Seq:
 			v.problemAt(0, c.Partition, 0, "%s at its end, as a checkpoint kept elsewhere proves", missing(s.Last+1, c.Seq))
 		default:
