@@ -131,6 +131,13 @@ func (s *Server) runExports(ctx context.Context, start func(func())) {
 		}
 		start(func() { reads.Run(ctx) })
 	}
+	if c := s.cfg.Audit; s.reads != nil && c.ReadsInFile() && c.RotateReads+c.KeepReads > 0 {
+		start(func() {
+			audit.Repeat(ctx, retainPause, s.retainReads, func(err error, pause time.Duration) {
+				s.log.Warn("rotate and remove files of reads", "again_in", pause.String(), "error", err)
+			})
+		})
+	}
 	if t := s.auditTable; t != nil && t.Keep > 0 {
 		start(func() {
 			audit.Repeat(ctx, time.Hour, t.Expire, func(err error, pause time.Duration) {
@@ -138,6 +145,43 @@ func (s *Server) runExports(ctx context.Context, start func(func())) {
 			})
 		})
 	}
+}
+
+// retainPause is the pause between looks at the files of reads.
+const retainPause = 20 * time.Second
+
+// retainReads moves the file of reads away when it is old, and removes those
+// that have outlived their time.
+func (s *Server) retainReads(ctx context.Context) error {
+	c := s.cfg.Audit
+	segments, err := audit.Segments(c.Reads)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, g := range segments {
+		if c.RotateReads > 0 && g.Path == c.Reads && now.Sub(g.Begins()) >= c.RotateReads {
+			to, err := s.reads.Rotate(ctx, now)
+			if err != nil {
+				return err
+			}
+			s.log.Info("the log of reads was moved away", "file", to)
+		}
+	}
+	if c.KeepReads <= 0 {
+		return nil
+	}
+	var exports []string
+	for _, x := range s.exports {
+		if x.all {
+			exports = append(exports, x.name)
+		}
+	}
+	removed, err := audit.Retain(c.Reads, now.Add(-c.KeepReads), exports, s.auditKeys)
+	if len(removed) > 0 {
+		s.log.Info("old files of reads were removed", "files", removed)
+	}
+	return err
 }
 
 // checkExports reports for each archive whether it can be written and read.

@@ -268,6 +268,8 @@ type Cache struct {
 // Audit is the log of reads and the chains of changes.
 type Audit struct {
 	Reads              string        `config:"reads" default:"stderr" doc:"Where reads are recorded, one JSON object a line: stderr, off, or a file (opened anew on SIGHUP). A file of this name with .last at its end holds the newest checkpoint."`
+	RotateReads        time.Duration `config:"rotate_reads" default:"0s" doc:"Age of the first record after which the file of reads is moved away, to its name with the time behind it; 0s leaves that to others, who rename it and send SIGHUP."`
+	KeepReads          time.Duration `config:"keep_reads" default:"0s" doc:"How long files of reads that were moved away are kept, from their last record on; 0s is for ever. They go whole, oldest first, once every export has them and the next file is signed, so it needs signing_key."`
 	Queue              int           `config:"queue" default:"8192" min:"1" max:"1048576" doc:"Records that may wait to be written."`
 	OnFull             string        `config:"on_full" default:"refuse" enum:"refuse,wait" doc:"When the queue is full: refuse answers 503, wait makes the request wait. A record is never dropped."`
 	SigningKey         Secret        `config:"signing_key" doc:"Ed25519 private key that signs checkpoints: PKCS#8 PEM (openssl genpkey -algorithm ed25519) or base64 of a 32-byte seed. The same for all servers of a deployment, and used for nothing else. Without it nothing is signed, and somebody who can write the log or the store can rewrite it."`

@@ -126,6 +126,7 @@ func TestProblems(t *testing.T) {
 		{"audit key that signs tokens", minimal + "audit: {signing_key: {env: KEY}}\n", []string{"audit.signing_key: is the key of tokens; give it one of its own"}},
 		{"old audit key that is none", minimal + "audit: {previous_keys: [{env: HIDDEN}]}\n", []string{"audit.previous_keys[0]: not an Ed25519 key"}},
 		{"retention without a key", minimal + "audit: {keep_changes: 30d}\n", []string{"audit.keep_changes: needs audit.signing_key"}},
+		{"retention of reads without a file", minimal + "audit: {keep_reads: 30d, rotate_reads: 1s}\n", []string{"audit.keep_reads: needs audit.signing_key", "audit.keep_reads: is for a file, but audit.reads is stderr", "audit.rotate_reads: must be at least 1m"}},
 		{"webhook by plain http", minimal + "audit: {webhooks: [{name: a, url: \"http://example.org/x\", secret: {env: HIDDEN}}]}\n", []string{"audit.webhooks[0].url: is plain http off loopback"}},
 		{"webhook that is no URL", minimal + "audit: {webhooks: [{name: a/b, url: \"https://u:p@example.org\", secret: {env: HIDDEN}}]}\n", []string{"audit.webhooks[0].name:", "audit.webhooks[0].url: must be an https URL"}},
 		{"two webhooks of one name", minimal + "audit: {webhooks: [{name: a, url: \"https://x\", secret: {env: HIDDEN}}, {name: a, url: \"http://127.0.0.1:1\", secret: {env: HIDDEN}}]}\n", []string{`there are two exports "a"`}},

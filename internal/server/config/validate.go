@@ -59,12 +59,26 @@ func (l *loader) validateAudit(c *Config) {
 		if a.KeepChanges > 0 {
 			l.wrong("audit.keep_changes", "needs audit.signing_key: rows are removed up to a signed checkpoint only")
 		}
+		if a.KeepReads > 0 {
+			l.wrong("audit.keep_reads", "needs audit.signing_key: files are removed up to a signed checkpoint only")
+		}
 	case a.SigningKey.Value.Equal(c.Tokens.SigningKey.Value):
 		l.wrong("audit.signing_key", "is the key of tokens; give it one of its own")
 	default:
 		if _, err := audit.ParseSigner(a.SigningKey.Value); err != nil {
 			l.wrong("audit.signing_key", "%v", err)
 		}
+	}
+	for key, d := range map[string]time.Duration{"audit.rotate_reads": a.RotateReads, "audit.keep_reads": a.KeepReads} {
+		if d != 0 && !a.ReadsInFile() {
+			l.wrong(key, "is for a file, but audit.reads is %s", a.Reads)
+		}
+		if d != 0 && d < time.Minute {
+			l.wrong(key, "must be at least 1m, or 0s")
+		}
+	}
+	if a.KeepChanges < 0 {
+		l.wrong("audit.keep_changes", "must not be negative")
 	}
 	l.validateExports(c)
 	for i, k := range a.PreviousKeys {
