@@ -70,11 +70,12 @@ func (l *loader) validateAudit(c *Config) {
 		}
 	}
 	for key, d := range map[string]time.Duration{"audit.rotate_reads": a.RotateReads, "audit.keep_reads": a.KeepReads} {
-		if d != 0 && !a.ReadsInFile() {
-			l.wrong(key, "is for a file, but audit.reads is %s", a.Reads)
-		}
-		if d != 0 && d < time.Minute {
+		switch {
+		case d == 0:
+		case d < time.Minute:
 			l.wrong(key, "must be at least 1m, or 0s")
+		case !a.ReadsInFile():
+			l.wrong(key, "is for a file, but audit.reads is %s", a.Reads)
 		}
 	}
 	if a.KeepChanges < 0 {
