@@ -37,6 +37,7 @@ the store (--warehouse NAME: of this one); with SQLite the server has to be stop
 first, they read these; - is standard input, a directory an archive (or a part of one, such as warehouses/NAME).
   --key FILE              a key that verifies, public or private; can be given again (those of the configuration count)
   --checkpoint FILE       a checkpoint that was kept elsewhere, which must still hold; can be given again
+  --logs N                how many servers' logs of reads were put together; 1 unless given (verify)
   -o text|json            form of the report (verify)
   --since, --until TIME   RFC 3339, or an age such as 24h
   --principal, --actor, --resource, --operation NAME, --outcome ok|denied|failed
@@ -57,7 +58,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 	f := newFlags("audit " + name)
 	var keyFiles, checkpointFiles locations
 	path, dataDir, warehouse := f.String("config", "", ""), f.String("data-dir", "", ""), f.String("warehouse", "", "")
-	format := "text"
+	format, logs := "text", 1
 	var filter audit.Filter
 	since, until := "", ""
 	switch name {
@@ -65,6 +66,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		f.Var(&keyFiles, "key", "")
 		f.Var(&checkpointFiles, "checkpoint", "")
 		f.StringVar(&format, "o", "text", "")
+		f.IntVar(&logs, "logs", 1, "")
 	case "query", "tail":
 		if name == "query" {
 			f.StringVar(&since, "since", "", "")
@@ -118,6 +120,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
+		o.Logs = logs
 		return auditVerify(o, format, each, stdout)
 	}
 	return each(func(t trail) error {

@@ -162,3 +162,40 @@ func TestExportsSurviveKills(t *testing.T) {
 		t.Errorf("an archive that was changed: %d %s", code, stdout)
 	}
 }
+
+// TestRetention has old changes removed by the next start of the server: what
+// is left verifies, and says from where.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, anyPorts+"audit: {reads: DIR/reads.jsonl, signing_key: {env: AUDIT_KEY}, seal_interval: 50ms, checkpoint_interval: 100ms, keep_changes: 1s, rotate_reads: 1m, keep_reads: 1m}\n")
+	edit(t, &d, strings.NewReplacer("DIR", d.dir))
+	env := []string{"AUDIT_KEY=" + auditKey}
+	if code, stdout, stderr := once(t, env, "", "migrate", "--config", d.config); code != 0 {
+		t.Fatalf("migrate: %s%s", stdout, stderr)
+	}
+	for _, names := range [][]string{{"a", "b"}, {"c"}} {
+		p := start(t, env, "serve", "--config", d.config)
+		base := "http://" + p.address("catalog")
+		token := d.token(t, http.DefaultClient, base)
+		for _, name := range names {
+			if status, body := send(t, http.DefaultClient, http.MethodPost, base+"/v1/main/namespaces", token, strings.NewReader(`{"namespace":["`+name+`"]}`)); status != 200 {
+				t.Fatalf("%d %s", status, body)
+			}
+		}
+		p.signal(syscall.SIGTERM)
+		if code := p.exit(); code != 0 {
+			t.Fatalf("ended with %d", code)
+		}
+		time.Sleep(1100 * time.Millisecond) // the age
+	}
+	code, stdout, stderr := once(t, env, "", "audit", "verify", "--config", d.config)
+	if code != 0 || !strings.Contains(stdout, "warehouse main: 1 records") || !strings.Contains(stdout, "begins after record 2 of ") || strings.Contains(stdout, "unproven") {
+		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+	// Where nothing is to be removed, the same is a fault.
+	raw := readText(t, d.config)
+	d.write(t, "catalogd.yaml", strings.Replace(raw, "keep_changes: 1s, ", "", 1))
+	if code, stdout, _ := once(t, env, "", "audit", "verify", "--config", d.config); code != 1 || !strings.Contains(stdout, "records 1 to 2 are missing") {
+		t.Errorf("%d %s", code, stdout)
+	}
+}

@@ -51,8 +51,8 @@ func (w *writer) run() {
 			if !w.batch(r) {
 				return
 			}
-		case answer := <-w.reopen:
-			answer <- w.reopenSink()
+		case r := <-w.reopen:
+			r.answer <- w.reopenSink(r.to)
 		case <-w.due.C:
 			w.armed = false
 			if !w.checkpoint(false) {
@@ -166,8 +166,14 @@ func (w *writer) end() {
 }
 
 // reopenSink ends the partition in the open file and begins another, with the
-// next record, in the new one: each file can be verified by itself.
-func (w *writer) reopenSink() error {
+// next record, in the new one: each file can be verified by itself. The file is
+// moved first, unless that is "".
+func (w *writer) reopenSink(to string) error {
+	if to != "" {
+		if err := os.Rename(w.path, to); err != nil {
+			return err
+		}
+	}
 	next, err := w.open()
 	if err != nil {
 		return err

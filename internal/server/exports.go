@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-data/sluice/internal/audit/otlplogs"
 	"github.com/sluice-data/sluice/internal/audit/webhook"
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/audittable"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/server/config"
 )
@@ -32,7 +33,8 @@ type export struct {
 	reads    *audit.Progress
 }
 
-// archiveBatch is how many records an object of an archive holds at most.
+// archiveBatch is how many records an object of an archive, and a commit of the
+// table, hold at most.
 const archiveBatch = 10_000
 
 // openExports opens what the configuration says records are sent to.
@@ -61,6 +63,11 @@ func (s *Server) openExports(ctx context.Context, _ Options) error {
 		s.addExport(export{
 			name: a.Name, kind: "archive", sink: archive.New(bucket, a.Storage.Root, objstore.ErrExists, s.log), all: a.Records == "all",
 			interval: a.Interval, batch: archiveBatch,
+		})
+	}
+	if t := c.Table; t != nil {
+		s.addExport(export{
+			name: config.TableExport, kind: "table", sink: s.auditTable, all: t.Records == "all", interval: t.Interval, batch: archiveBatch, own: audittable.Own,
 		})
 	}
 	return nil
@@ -124,6 +131,57 @@ func (s *Server) runExports(ctx context.Context, start func(func())) {
 		}
 		start(func() { reads.Run(ctx) })
 	}
+	if c := s.cfg.Audit; s.reads != nil && c.ReadsInFile() && c.RotateReads+c.KeepReads > 0 {
+		start(func() {
+			audit.Repeat(ctx, retainPause, s.retainReads, func(err error, pause time.Duration) {
+				s.log.Warn("rotate and remove files of reads", "again_in", pause.String(), "error", err)
+			})
+		})
+	}
+	if t := s.auditTable; t != nil && t.Keep > 0 {
+		start(func() {
+			audit.Repeat(ctx, time.Hour, t.Expire, func(err error, pause time.Duration) {
+				s.log.Warn("remove old rows of the audit table", "again_in", pause.String(), "error", err)
+			})
+		})
+	}
+}
+
+// retainPause is the pause between looks at the files of reads.
+const retainPause = 20 * time.Second
+
+// retainReads moves the file of reads away when it is old, and removes those
+// that have outlived their time.
+func (s *Server) retainReads(ctx context.Context) error {
+	c := s.cfg.Audit
+	segments, err := audit.Segments(c.Reads)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, g := range segments {
+		if c.RotateReads > 0 && g.Path == c.Reads && now.Sub(g.Begins()) >= c.RotateReads {
+			to, err := s.reads.Rotate(ctx, now)
+			if err != nil {
+				return err
+			}
+			s.log.Info("the log of reads was moved away", "file", to)
+		}
+	}
+	if c.KeepReads <= 0 {
+		return nil
+	}
+	var exports []string
+	for _, x := range s.exports {
+		if x.all {
+			exports = append(exports, x.name)
+		}
+	}
+	removed, err := audit.Retain(c.Reads, now.Add(-c.KeepReads), exports, s.auditKeys)
+	if len(removed) > 0 {
+		s.log.Info("old files of reads were removed", "files", removed)
+	}
+	return err
 }
 
 // checkExports reports for each archive whether it can be written and read.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/audittable"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/policy/enforce"
@@ -55,6 +56,8 @@ type Server struct {
 	signer    *audit.Signer
 	auditKeys audit.Keys
 	exports   []export
+	// auditTable is nil when audit.table is not configured.
+	auditTable *audittable.Table
 
 	store  *measuredStore
 	ids    *identity.Service
@@ -257,12 +260,19 @@ func (s *Server) openWarehouses(ctx context.Context, _ Options) error {
 		s.onClose(func(context.Context) error { return bucket.Close() })
 		cfg := warehouseConfig(w, s.store, bucket)
 		cfg.Cache, cfg.Observer, cfg.Logger = cache, s.metrics, s.log.With("warehouse", w.Name)
+		table := s.cfg.Audit.Table
+		if table != nil && table.Warehouse == w.Name {
+			cfg.Reserved = audittable.Ident
+		}
 		warehouse, err := catalog.OpenWarehouse(ctx, cfg)
 		if err != nil {
 			return err
 		}
 		s.onClose(func(context.Context) error { warehouse.Close(); return nil })
 		s.warehouses = append(s.warehouses, warehouse)
+		if cfg.Reserved.Name != "" {
+			s.auditTable = &audittable.Table{Warehouse: warehouse, Files: bucket, Keep: table.Keep, Logger: s.log}
+		}
 	}
 	return nil
 }

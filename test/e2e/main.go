@@ -44,7 +44,9 @@ var parts = []part{
 	// A download of 170 MB and a server that takes a minute of both cores show
 	// little more than oidc-provider does.
 	{name: "keycloak", run: keycloak, long: true},
+	{name: "policy", run: policy},
 	{name: "faults", run: faults},
+	{name: "audit", run: auditTable},
 	{name: "openapi", run: openapi},
 }
 

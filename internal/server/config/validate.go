@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
@@ -82,12 +83,27 @@ func (l *loader) validateAudit(c *Config) {
 		if a.KeepChanges > 0 {
 			l.wrong("audit.keep_changes", "needs audit.signing_key: rows are removed up to a signed checkpoint only")
 		}
+		if a.KeepReads > 0 {
+			l.wrong("audit.keep_reads", "needs audit.signing_key: files are removed up to a signed checkpoint only")
+		}
 	case a.SigningKey.Value.Equal(c.Tokens.SigningKey.Value):
 		l.wrong("audit.signing_key", "is the key of tokens; give it one of its own")
 	default:
 		if _, err := audit.ParseSigner(a.SigningKey.Value); err != nil {
 			l.wrong("audit.signing_key", "%v", err)
 		}
+	}
+	for key, d := range map[string]time.Duration{"audit.rotate_reads": a.RotateReads, "audit.keep_reads": a.KeepReads} {
+		switch {
+		case d == 0:
+		case d < time.Minute:
+			l.wrong(key, "must be at least 1m, or 0s")
+		case !a.ReadsInFile():
+			l.wrong(key, "is for a file, but audit.reads is %s", a.Reads)
+		}
+	}
+	if a.KeepChanges < 0 {
+		l.wrong("audit.keep_changes", "must not be negative")
 	}
 	l.validateExports(c)
 	for i, k := range a.PreviousKeys {
@@ -140,7 +156,23 @@ func (l *loader) validateExports(c *Config) {
 		l.validateStorage(key+".storage", a.Storage)
 		l.validateArchiveRoot(key+".storage", a.Storage, c.Warehouses)
 	}
+	if t := c.Audit.Table; t != nil {
+		common("audit.table", TableExport, t.Records)
+		var warehouses []string
+		for _, w := range c.Warehouses {
+			warehouses = append(warehouses, w.Name)
+		}
+		if !slices.Contains(warehouses, t.Warehouse) {
+			l.wrong("audit.table.warehouse", "there is no warehouse %q%s", clip(t.Warehouse), didYouMean(t.Warehouse, warehouses))
+		}
+		if t.Keep != 0 && t.Keep < 24*time.Hour {
+			l.wrong("audit.table.keep", "must be at least 24h: rows are removed by whole days")
+		}
+	}
 }
+
+// TableExport is the name of the export that audit.table is.
+const TableExport = "system.audit"
 
 // validateArchiveRoot keeps an archive out of where clients write.
 func (l *loader) validateArchiveRoot(key string, s Storage, warehouses []Warehouse) {
