@@ -283,7 +283,7 @@ func (s *Service) DeleteServiceAccount(ctx context.Context, m Mutation, clientID
 }
 
 var (
-	referenceForm  = regexp.MustCompile(`^(file:/[^\x00-\x1f]{1,1023}|env:[A-Za-z_][A-Za-z0-9_]{0,127})$`)
+	referenceForm  = regexp.MustCompile(`^(file:/[^\x00-\x1f]{1,1000}|env:[A-Za-z_][A-Za-z0-9_]{0,127})$`)
 	secretNameForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 )
 
