@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +20,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sluice-data/sluice/internal/audit"
+	"github.com/sluice-data/sluice/internal/audit/archive"
 	"github.com/sluice-data/sluice/internal/catalog"
-	"github.com/sluice-data/sluice/internal/secret"
 	"github.com/sluice-data/sluice/internal/server"
 	"github.com/sluice-data/sluice/internal/server/config"
 )
@@ -35,9 +34,10 @@ const auditUsage = `
 
 Without FILE, with --config FILE or --data-dir DIR, they read the log of reads and the changes of every warehouse in
 the store (--warehouse NAME: of this one); with SQLite the server has to be stopped meanwhile. With files, oldest
-first, they read these; - is standard input.
+first, they read these; - is standard input, a directory an archive (or a part of one, such as warehouses/NAME).
   --key FILE              a key that verifies, public or private; can be given again (those of the configuration count)
   --checkpoint FILE       a checkpoint that was kept elsewhere, which must still hold; can be given again
+  --logs N                how many servers' logs of reads were put together; 1 unless given (verify)
   -o text|json            form of the report (verify)
   --since, --until TIME   RFC 3339, or an age such as 24h
   --principal, --actor, --resource, --operation NAME, --outcome ok|denied|failed
@@ -58,7 +58,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 	f := newFlags("audit " + name)
 	var keyFiles, checkpointFiles locations
 	path, dataDir, warehouse := f.String("config", "", ""), f.String("data-dir", "", ""), f.String("warehouse", "", "")
-	format := "text"
+	format, logs := "text", 1
 	var filter audit.Filter
 	since, until := "", ""
 	switch name {
@@ -66,6 +66,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		f.Var(&keyFiles, "key", "")
 		f.Var(&checkpointFiles, "checkpoint", "")
 		f.StringVar(&format, "o", "text", "")
+		f.IntVar(&logs, "logs", 1, "")
 	case "query", "tail":
 		if name == "query" {
 			f.StringVar(&since, "since", "", "")
@@ -119,6 +120,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
+		o.Logs = logs
 		return auditVerify(o, format, each, stdout)
 	}
 	return each(func(t trail) error {
@@ -139,7 +141,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 
 // auditTail follows the log of reads until the program is interrupted.
 func auditTail(c *config.Config, files []string, filter audit.Filter, stdout io.Writer) error {
-	if len(files) == 0 && c.Audit.Reads != "off" && c.Audit.Reads != "stderr" {
+	if len(files) == 0 && c.Audit.ReadsInFile() {
 		files = []string{c.Audit.Reads}
 	}
 	if len(files) != 1 {
@@ -175,6 +177,8 @@ func parseMoment(flag, s string) (time.Time, error) {
 	return t, nil
 }
 
+// fileTrail is what files hold, one after the other; for a directory those of
+// the archive in it.
 func fileTrail(names []string, stdin io.Reader, use func(trail) error) error {
 	var readers []io.Reader
 	for _, name := range names {
@@ -182,21 +186,46 @@ func fileTrail(names []string, stdin io.Reader, use func(trail) error) error {
 			readers = append(readers, stdin)
 			continue
 		}
-		f, err := os.Open(name)
+		info, err := os.Stat(name)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		readers = append(readers, f)
+		files := []string{name}
+		if info.IsDir() {
+			if files, err = archive.Files(name); err != nil {
+				return err
+			}
+		}
+		for _, f := range files {
+			readers = append(readers, &lazyFile{name: f})
+		}
 	}
 	return use(trail{name: names[0], read: audit.Lines(readers...)})
+}
+
+// lazyFile is open only while it is read: an archive has many files.
+type lazyFile struct {
+	name string
+	file *os.File
+}
+
+func (l *lazyFile) Read(b []byte) (n int, err error) {
+	if l.file == nil {
+		if l.file, err = os.Open(l.name); err != nil {
+			return 0, err
+		}
+	}
+	if n, err = l.file.Read(b); err != nil {
+		l.file.Close() //nolint:errcheck // opened for reading
+	}
+	return n, err
 }
 
 // configuredTrails are the log of reads and the chain of each warehouse.
 func configuredTrails(c *config.Config, warehouse string, use func(trail) error) error {
 	var errs []error
-	if r := c.Audit.Reads; warehouse == "" && r != "off" && r != "stderr" {
-		errs = append(errs, fileTrail([]string{r}, nil, use))
+	if warehouse == "" && c.Audit.ReadsInFile() {
+		errs = append(errs, readsTrail(c.Audit.Reads, use))
 	}
 	ctx := context.Background()
 	errs = append(errs, server.AuditStore(ctx, c, func(store catalog.Store, ids map[string]uuid.UUID) error {
@@ -215,6 +244,25 @@ func configuredTrails(c *config.Config, warehouse string, use func(trail) error)
 	return errors.Join(errs...)
 }
 
+// readsTrail is the log of reads: its file, and those that were moved away and
+// are still beside it.
+func readsTrail(path string, use func(trail) error) error {
+	segments, err := audit.Segments(path)
+	if err != nil {
+		return err
+	}
+	names := []string{}
+	for _, s := range segments {
+		if s.Path != path {
+			names = append(names, s.Path)
+		}
+	}
+	return fileTrail(append(names, path), nil, func(t trail) error {
+		t.name = path
+		return use(t)
+	})
+}
+
 func verifyOptions(c *config.Config, keyFiles, checkpointFiles []string) (audit.VerifyOptions, error) {
 	o := audit.VerifyOptions{Keys: audit.Keys{}}
 	if c != nil {
@@ -224,31 +272,12 @@ func verifyOptions(c *config.Config, keyFiles, checkpointFiles []string) (audit.
 		}
 		o.Keys = keys
 	}
-	for _, name := range keyFiles {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			return o, err
-		}
-		key, err := audit.ParseVerifyKey(secret.New(string(raw)))
-		if err != nil {
-			return o, fmt.Errorf("%s: %w", name, err)
-		}
-		o.Keys[key.ID()] = key
+	if err := audit.ReadKeys(o.Keys, keyFiles...); err != nil {
+		return o, err
 	}
-	for _, name := range checkpointFiles {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			return o, err
-		}
-		for line := range bytes.Lines(raw) {
-			c, err := audit.ParseCheckpoint(line)
-			if err != nil {
-				return o, fmt.Errorf("%s: %w", name, err)
-			}
-			o.Checkpoints = append(o.Checkpoints, c)
-		}
-	}
-	return o, nil
+	var err error
+	o.Checkpoints, err = audit.ReadCheckpoints(checkpointFiles...)
+	return o, err
 }
 
 // errAltered is what verify ends with when a log is not whole.
@@ -265,48 +294,12 @@ func auditVerify(o audit.VerifyOptions, format string, each func(func(trail) err
 		}
 		altered = altered || !report.OK()
 		if format == "json" {
-			return json.NewEncoder(stdout).Encode(map[string]any{"log": t.name, "ok": report.OK(), "signed": len(o.Keys) > 0, "unproven": report.Unproven(), "report": report})
+			return json.NewEncoder(stdout).Encode(report.Summary(t.name, len(o.Keys) > 0))
 		}
-		printReport(stdout, t.name, report, len(o.Keys) > 0)
-		return nil
+		return report.WriteText(stdout, t.name, len(o.Keys) > 0)
 	})
 	if altered {
 		err = errors.Join(err, errAltered)
 	}
 	return err
-}
-
-func printReport(w io.Writer, name string, r *audit.Report, signed bool) {
-	verdict := "ok  "
-	if !r.OK() {
-		verdict = "FAIL"
-	}
-	fmt.Fprintf(w, "%s %s: %d records in %d partitions\n", verdict, name, r.Records, len(r.Partitions))
-	for _, p := range r.Problems {
-		fmt.Fprintf(w, "     %s\n", p)
-	}
-	if more := r.Found - int64(len(r.Problems)); more > 0 {
-		fmt.Fprintf(w, "     and %d more\n", more)
-	}
-	switch n := r.Unproven(); {
-	case !signed && r.Records > 0:
-		fmt.Fprintf(w, "     no key was given: the chain shows damage, not the work of somebody who made it anew\n")
-	case n > 0:
-		fmt.Fprintf(w, "     unproven tail of %d records: no checkpoint covers them yet\n", n)
-	}
-	if r.Torn {
-		fmt.Fprintf(w, "     the last line is not finished\n")
-	}
-	if r.Older > 0 {
-		fmt.Fprintf(w, "     %d records are from before there was a chain: nothing proves them\n", r.Older)
-	}
-	for _, p := range r.Partitions {
-		if p.After != nil {
-			fmt.Fprintf(w, "     partition %s begins after record %d of %s, which is not here\n", p.ID, p.After.Seq, p.After.Partition)
-		}
-	}
-	if n := len(r.Partitions); n > 0 && signed && r.Partitions[n-1].Checkpoint != nil {
-		c := r.Partitions[n-1].Checkpoint
-		fmt.Fprintf(w, "     last checkpoint, worth keeping elsewhere: record %d of %s, %s\n", c.Seq, c.Partition, c.Time.Format(time.RFC3339))
-	}
 }

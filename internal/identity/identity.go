@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -49,8 +50,11 @@ type Config struct {
 	// "error". They must not block.
 	Observe       func(kind, outcome string)
 	ObserveIssuer func(issuer, outcome string)
-	Logger        *slog.Logger
-	Now           func() time.Time
+	// Record is called with each request for a token, before it is answered;
+	// an error turns the answer into a 503.
+	Record func(context.Context, TokenRequest) error
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // StaticToken is a fixed token of an account.

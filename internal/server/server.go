@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,8 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/sluice-data/sluice/internal/audit"
-	"github.com/sluice-data/sluice/internal/audit/webhook"
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/audittable"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/policy/enforce"
@@ -54,6 +55,9 @@ type Server struct {
 	// verify them.
 	signer    *audit.Signer
 	auditKeys audit.Keys
+	exports   []export
+	// auditTable is nil when audit.table is not configured.
+	auditTable *audittable.Table
 
 	store  *measuredStore
 	ids    *identity.Service
@@ -80,7 +84,7 @@ type endpoint struct {
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{cfg: o.Config}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openExports, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -189,6 +193,9 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 		return err
 	}
 	c.StaticTokens, c.Logger, c.Observe, c.ObserveIssuer = o.StaticTokens, s.log, s.metrics.Authentication, s.metrics.IssuerRequest
+	if s.reads != nil {
+		c.Record = s.recordToken
+	}
 	if s.ids, err = identity.New(c); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -253,12 +260,19 @@ func (s *Server) openWarehouses(ctx context.Context, _ Options) error {
 		s.onClose(func(context.Context) error { return bucket.Close() })
 		cfg := warehouseConfig(w, s.store, bucket)
 		cfg.Cache, cfg.Observer, cfg.Logger = cache, s.metrics, s.log.With("warehouse", w.Name)
+		table := s.cfg.Audit.Table
+		if table != nil && table.Warehouse == w.Name {
+			cfg.Reserved = audittable.Ident
+		}
 		warehouse, err := catalog.OpenWarehouse(ctx, cfg)
 		if err != nil {
 			return err
 		}
 		s.onClose(func(context.Context) error { warehouse.Close(); return nil })
 		s.warehouses = append(s.warehouses, warehouse)
+		if cfg.Reserved.Name != "" {
+			s.auditTable = &audittable.Table{Warehouse: warehouse, Files: bucket, Keep: table.Keep, Logger: s.log}
+		}
 	}
 	return nil
 }
@@ -364,6 +378,28 @@ func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
 	return nil
 }
 
+// recordToken hands what the token endpoint reports to the audit log.
+func (s *Server) recordToken(ctx context.Context, t identity.TokenRequest) error {
+	r := audit.Record{
+		Kind: audit.KindDecision, Time: time.Now(), RequestID: telemetry.RequestID(ctx), Principal: t.Principal, Actor: t.Actor,
+		Address: t.Address, Operation: "getToken", Status: t.Status,
+	}
+	switch {
+	case t.Denied:
+		r.Decision = audit.Deny
+	case t.Status == http.StatusOK:
+		r.Decision = audit.Allow
+	}
+	if t.Grant != "" {
+		detail, err := json.Marshal(map[string]string{"grant": t.Grant})
+		if err != nil {
+			return err
+		}
+		r.Detail = detail
+	}
+	return s.reads.Append(ctx, r)
+}
+
 // authenticated lets principals through that have access to any warehouse.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -419,19 +455,8 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 	}
 	workers.Go(func() { maintenance.Run(background) })
 	workers.Go(func() { s.ids.Run(background) })
-	sealer := &catalog.AuditSealer{
-		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: s.cfg.Audit.SealInterval,
-		CheckpointRecords: int64(s.cfg.Audit.CheckpointRecords), CheckpointInterval: s.cfg.Audit.CheckpointInterval,
-		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
-	}
-	for _, w := range s.cfg.Audit.Webhooks {
-		exporter := &catalog.AuditExporter{
-			Name: w.Name, Store: s.store, Warehouses: s.warehouses, Signed: s.signer != nil, Interval: s.cfg.Audit.SealInterval, Logger: s.log,
-			Sink: webhook.New(w.URL, w.Secret.Value, nil),
-		}
-		sealer.Exports = append(sealer.Exports, w.Name)
-		workers.Go(func() { exporter.Run(background) })
-	}
+	sealer := s.sealer()
+	s.runExports(background, workers.Go)
 	workers.Go(func() { sealer.Run(background) })
 
 	failed := make(chan error, len(s.servers))
