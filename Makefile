@@ -44,15 +44,15 @@ lint: ## golangci-lint, gofumpt, buf, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e
-e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|faults|openapi runs a part
-	@$(GO) run ./test/e2e -only '$(ONLY)'
+e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|identity|keycloak|policy|faults|audit|openapi runs a part, LONG=1 keycloak too
+	@$(GO) run ./test/e2e -only '$(ONLY)' $(if $(LONG),-long)
 
 .PHONY: conformance
 conformance: ## run the conformance suite against any catalog: URI=… [TOKEN=…] [WAREHOUSE=…] [ONLY=regexp]
 	@$(GO) run ./test/conformance -uri '$(URI)' -token '$(TOKEN)' -warehouse '$(WAREHOUSE)' -only '$(ONLY)'
 
 .PHONY: bench
-bench: bench-catalog ## all benchmarks
+bench: bench-catalog bench-policy ## all benchmarks
 
 .PHONY: bench-catalog
 bench-catalog: build ## the catalog beside the Iceberg reference fixture; QUICK=1 takes a minute
@@ -65,3 +65,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s) each
 .PHONY: clean
 clean: ## remove what was built here (not the caches)
 	rm -rf bin dist
+
+.PHONY: bench-policy
+bench-policy: ## token checks and policy decisions beside cedar.Authorize; half a minute
+	@$(GO) run ./benchmarks/policy

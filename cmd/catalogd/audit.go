@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sluice-data/sluice/internal/audit"
+	"github.com/sluice-data/sluice/internal/audit/archive"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/server"
 	"github.com/sluice-data/sluice/internal/server/config"
@@ -33,9 +34,10 @@ const auditUsage = `
 
 Without FILE, with --config FILE or --data-dir DIR, they read the log of reads and the changes of every warehouse in
 the store (--warehouse NAME: of this one); with SQLite the server has to be stopped meanwhile. With files, oldest
-first, they read these; - is standard input.
+first, they read these; - is standard input, a directory an archive (or a part of one, such as warehouses/NAME).
   --key FILE              a key that verifies, public or private; can be given again (those of the configuration count)
   --checkpoint FILE       a checkpoint that was kept elsewhere, which must still hold; can be given again
+  --logs N                how many servers' logs of reads were put together; 1 unless given (verify)
   -o text|json            form of the report (verify)
   --since, --until TIME   RFC 3339, or an age such as 24h
   --principal, --actor, --resource, --operation NAME, --outcome ok|denied|failed
@@ -56,7 +58,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 	f := newFlags("audit " + name)
 	var keyFiles, checkpointFiles locations
 	path, dataDir, warehouse := f.String("config", "", ""), f.String("data-dir", "", ""), f.String("warehouse", "", "")
-	format := "text"
+	format, logs := "text", 1
 	var filter audit.Filter
 	since, until := "", ""
 	switch name {
@@ -64,6 +66,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		f.Var(&keyFiles, "key", "")
 		f.Var(&checkpointFiles, "checkpoint", "")
 		f.StringVar(&format, "o", "text", "")
+		f.IntVar(&logs, "logs", 1, "")
 	case "query", "tail":
 		if name == "query" {
 			f.StringVar(&since, "since", "", "")
@@ -117,6 +120,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
+		o.Logs = logs
 		return auditVerify(o, format, each, stdout)
 	}
 	return each(func(t trail) error {
@@ -137,7 +141,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 
 // auditTail follows the log of reads until the program is interrupted.
 func auditTail(c *config.Config, files []string, filter audit.Filter, stdout io.Writer) error {
-	if len(files) == 0 && c.Audit.Reads != "off" && c.Audit.Reads != "stderr" {
+	if len(files) == 0 && c.Audit.ReadsInFile() {
 		files = []string{c.Audit.Reads}
 	}
 	if len(files) != 1 {
@@ -173,6 +177,8 @@ func parseMoment(flag, s string) (time.Time, error) {
 	return t, nil
 }
 
+// fileTrail is what files hold, one after the other; for a directory those of
+// the archive in it.
 func fileTrail(names []string, stdin io.Reader, use func(trail) error) error {
 	var readers []io.Reader
 	for _, name := range names {
@@ -180,21 +186,46 @@ func fileTrail(names []string, stdin io.Reader, use func(trail) error) error {
 			readers = append(readers, stdin)
 			continue
 		}
-		f, err := os.Open(name)
+		info, err := os.Stat(name)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		readers = append(readers, f)
+		files := []string{name}
+		if info.IsDir() {
+			if files, err = archive.Files(name); err != nil {
+				return err
+			}
+		}
+		for _, f := range files {
+			readers = append(readers, &lazyFile{name: f})
+		}
 	}
 	return use(trail{name: names[0], read: audit.Lines(readers...)})
+}
+
+// lazyFile is open only while it is read: an archive has many files.
+type lazyFile struct {
+	name string
+	file *os.File
+}
+
+func (l *lazyFile) Read(b []byte) (n int, err error) {
+	if l.file == nil {
+		if l.file, err = os.Open(l.name); err != nil {
+			return 0, err
+		}
+	}
+	if n, err = l.file.Read(b); err != nil {
+		l.file.Close() //nolint:errcheck // opened for reading
+	}
+	return n, err
 }
 
 // configuredTrails are the log of reads and the chain of each warehouse.
 func configuredTrails(c *config.Config, warehouse string, use func(trail) error) error {
 	var errs []error
-	if r := c.Audit.Reads; warehouse == "" && r != "off" && r != "stderr" {
-		errs = append(errs, fileTrail([]string{r}, nil, use))
+	if warehouse == "" && c.Audit.ReadsInFile() {
+		errs = append(errs, readsTrail(c.Audit.Reads, use))
 	}
 	ctx := context.Background()
 	errs = append(errs, server.AuditStore(ctx, c, func(store catalog.Store, ids map[string]uuid.UUID) error {
@@ -211,6 +242,25 @@ func configuredTrails(c *config.Config, warehouse string, use func(trail) error)
 		return nil
 	}))
 	return errors.Join(errs...)
+}
+
+// readsTrail is the log of reads: its file, and those that were moved away and
+// are still beside it.
+func readsTrail(path string, use func(trail) error) error {
+	segments, err := audit.Segments(path)
+	if err != nil {
+		return err
+	}
+	names := []string{}
+	for _, s := range segments {
+		if s.Path != path {
+			names = append(names, s.Path)
+		}
+	}
+	return fileTrail(append(names, path), nil, func(t trail) error {
+		t.name = path
+		return use(t)
+	})
 }
 
 func verifyOptions(c *config.Config, keyFiles, checkpointFiles []string) (audit.VerifyOptions, error) {

@@ -70,11 +70,12 @@ const (
 // for concurrent use.
 type Log struct {
 	open    func() (io.WriteCloser, error)
+	path    string // of the file; "" for none
 	last    string // file that holds the last checkpoint or record; "" for none
 	options Options
 	log     *slog.Logger
 	queue   chan Record
-	reopen  chan chan error
+	reopen  chan reopening
 	done    chan struct{} // closed when the writer has ended
 	giveUp  chan struct{} // closed when Close stops waiting
 	written atomic.Int64
@@ -98,7 +99,7 @@ func OpenFile(path string, o Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the end of the audit log: %w", err)
 	}
-	return start(o, before, path+LastSuffix, func() (io.WriteCloser, error) {
+	return start(o, before, path, func() (io.WriteCloser, error) {
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("open the audit log: %w", err)
@@ -116,7 +117,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-func start(o Options, before end, last string, open func() (io.WriteCloser, error)) (*Log, error) {
+func start(o Options, before end, path string, open func() (io.WriteCloser, error)) (*Log, error) {
 	if o.Capacity <= 0 {
 		o.Capacity = DefaultCapacity
 	}
@@ -134,11 +135,14 @@ func start(o Options, before end, last string, open func() (io.WriteCloser, erro
 		return nil, err
 	}
 	l := &Log{
-		open: open, last: last, options: o, log: o.Logger,
+		open: open, path: path, options: o, log: o.Logger,
 		queue:  make(chan Record, o.Capacity),
-		reopen: make(chan chan error),
+		reopen: make(chan reopening),
 		done:   make(chan struct{}),
 		giveUp: make(chan struct{}),
+	}
+	if path != "" {
+		l.last = path + LastSuffix
 	}
 	w := &writer{Log: l, sink: sink, before: before}
 	go w.run()
@@ -179,10 +183,18 @@ func (l *Log) Stats() (waiting int, written, refused int64) {
 }
 
 // Reopen opens the file anew, for when it has been moved away.
-func (l *Log) Reopen(ctx context.Context) error {
+func (l *Log) Reopen(ctx context.Context) error { return l.reopenAs(ctx, "") }
+
+// reopening asks for the file to be opened anew, after it was moved.
+type reopening struct {
+	to     string // where it is moved; "" for nowhere
+	answer chan error
+}
+
+func (l *Log) reopenAs(ctx context.Context, to string) error {
 	answer := make(chan error, 1)
 	select {
-	case l.reopen <- answer:
+	case l.reopen <- reopening{to, answer}:
 		return <-answer
 	case <-l.done:
 		return ErrClosed

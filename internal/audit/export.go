@@ -146,7 +146,7 @@ func Repeat(ctx context.Context, interval time.Duration, round func(context.Cont
 		if err := round(ctx); err == nil {
 			pause = interval
 		} else if ctx.Err() == nil {
-			pause = max(interval, min(2*pause, maxPause))
+			pause = max(min(2*pause, maxPause), min(interval, maxPause))
 			failed(err, pause)
 		}
 		select {

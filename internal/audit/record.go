@@ -75,10 +75,20 @@ type Policy struct {
 	ID      string `json:"policy,omitempty"` // of the policy in it
 }
 
+// String is "<set>@<version>/<policy>", without the last part where none
+// determined.
+func (p Policy) String() string {
+	s := p.Set + "@" + strconv.FormatInt(p.Version, 10)
+	if p.ID != "" {
+		s += "/" + p.ID
+	}
+	return s
+}
+
 // Record is one thing that happened: a request that was answered, a change, a
 // credential, a file, a stream. Fields that do not apply are empty, and left
 // out of its line. None of them ever holds a secret or a value of a table's
-// data: they are names, numbers and, in Detail, locations.
+// data: they are names, numbers and, in Detail, locations and grant types.
 type Record struct {
 	Kind      Kind
 	Time      time.Time

@@ -37,6 +37,9 @@ type Segment struct {
 	at    time.Time
 }
 
+// Begins is the time of the first record.
+func (s *Segment) Begins() time.Time { return s.at }
+
 // Segments returns the files of a log that hold a line, oldest first: the
 // file itself and those beside it whose names begin with its name and a dot.
 func Segments(path string) ([]Segment, error) {
@@ -137,7 +140,7 @@ const deliveryTimeout = time.Minute
 // Run works until ctx ends.
 func (s *Shipper) Run(ctx context.Context) {
 	Repeat(ctx, s.Interval, s.Round, func(err error, pause time.Duration) {
-		s.Logger.Warn("audit export of reads", "export", s.Name, "again_in", pause, "error", err)
+		s.Logger.Warn("audit export of reads", "export", s.Name, "again_in", pause.String(), "error", err)
 	})
 	s.close()
 }
@@ -209,6 +212,21 @@ func (s *Shipper) step(ctx context.Context) (more bool, err error) {
 
 func (s *Shipper) cursorPath() string { return s.Path + "." + s.Name + CursorSuffix }
 
+// noted is how far the export has come; zero when it has not begun.
+func (s *Shipper) noted() (at shipped, err error) {
+	raw, err := os.ReadFile(s.cursorPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return at, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &at)
+	}
+	if err != nil {
+		return at, fmt.Errorf("read how far the export has come, in %s: %w", s.cursorPath(), err)
+	}
+	return at, nil
+}
+
 // keep notes how far the export has come.
 func (s *Shipper) keep() error {
 	raw, err := json.Marshal(s.at)
@@ -225,12 +243,8 @@ func (s *Shipper) keep() error {
 // none yet.
 func (s *Shipper) open() (ok bool, err error) {
 	if !s.loaded {
-		raw, err := os.ReadFile(s.cursorPath())
-		if err == nil {
-			err = json.Unmarshal(raw, &s.at)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false, fmt.Errorf("read how far the export has come, in %s: %w", s.cursorPath(), err)
+		if s.at, err = s.noted(); err != nil {
+			return false, err
 		}
 		s.loaded = true
 	}

@@ -259,3 +259,68 @@ func TestShippingRestartedAfterKill(t *testing.T) {
 		t.Errorf("%+v\n%s", r, got.String())
 	}
 }
+
+// TestMovedAwayAfterKill has a server killed before the file beside the log
+// named the new partition, and the log moved away before the next one starts:
+// that one goes on where the log ended.
+func TestMovedAwayAfterKill(t *testing.T) {
+	t.Parallel()
+	for _, signer := range []*Signer{signerOf(t, 1), nil} {
+		path := filepath.Join(t.TempDir(), "reads.log")
+		run(t, path, signer, 2, 3)
+		last := read(t, path+LastSuffix)
+		run(t, path, signer, 3, 3)
+		if err := os.WriteFile(path+LastSuffix, last, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path, path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		run(t, path, signer, 2, 3)
+		p, _, _, _ := parsePlace(bytes.Split(read(t, path), []byte("\n"))[0])
+		e, err := endOfFile(path + ".1")
+		if err != nil || p.Previous == nil || *p.Previous != *e.last {
+			t.Errorf("signed: %t: the new file follows %v, the old ends with %v; %v", signer != nil, p.Previous, e.last, err)
+		}
+		// Old files that are not the end do not count.
+		if err := os.Rename(path, filepath.Join(t.TempDir(), "elsewhere")); err != nil {
+			t.Fatal(err)
+		}
+		run(t, path, signer, 1, 3)
+		if q, _, _, _ := parsePlace(bytes.Split(read(t, path), []byte("\n"))[0]); q.Previous == nil || q.Previous.Partition != p.Partition {
+			t.Errorf("signed: %t: the third file follows %v, not %s", signer != nil, q.Previous, p.Partition)
+		}
+	}
+}
+
+// TestSettlesUnderLoad has records come all the time: the log is made durable
+// and its newest checkpoint kept beside it all the same.
+func TestSettlesUnderLoad(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "reads.log")
+	l, err := OpenFile(path, Options{Signer: signerOf(t, 1), CheckpointRecords: 2, CheckpointInterval: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var seen int64
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err := l.Append(t.Context(), example); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := os.ReadFile(path + LastSuffix)
+		if c, err := ParseCheckpoint(raw); err == nil && c.Seq > seen {
+			if seen > 0 {
+				return // and again
+			}
+			seen = c.Seq
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no checkpoint is kept beside a log that is written all the time")
+		}
+	}
+}

@@ -87,6 +87,9 @@ type VerifyOptions struct {
 	// to a checkpoint. When it is zero, every partition must be there from its
 	// first record on.
 	RemovedBefore time.Time
+	// Logs is how many logs of reads, one a server, were put together: so many
+	// partitions may follow none that is there. 1 when zero.
+	Logs int
 	// MaxProblems bounds the report; 100 when zero. Counting goes on.
 	MaxProblems int
 }
@@ -165,6 +168,7 @@ func Verify(log iter.Seq2[Line, error], o VerifyOptions) (*Report, error) {
 	if o.MaxProblems <= 0 {
 		o.MaxProblems = 100
 	}
+	o.Logs = max(o.Logs, 1)
 	v := &verifier{o: o, report: &Report{}, byID: map[string]*partition{}}
 	for _, c := range o.Checkpoints {
 		if err := c.Verify(o.Keys); err != nil {
@@ -188,6 +192,7 @@ type verifier struct {
 	n       int64 // of the line
 	byID    map[string]*partition
 	order   []*partition
+	logs    int   // partitions of reads that follow none that is there
 	garbled int64 // line before this one that says nothing; 0 for none
 }
 
@@ -305,17 +310,19 @@ func missing(from, to int64) string {
 
 // begin starts a partition with its first record.
 func (v *verifier) begin(p place) *partition {
-	first := len(v.order) == 0
 	s := v.add(Ref{Partition: p.Partition})
 	if p.Type != openType {
 		return s
 	}
 	before := p.Previous
-	switch {
+	if before == nil || v.byID[before.Partition] == nil {
+		v.logs++
+	}
+	switch first := v.logs <= v.o.Logs; {
 	case before == nil && first:
 	case before == nil:
-		v.problem(p.Partition, p.Seq, "the partition names none before it, as the first one of a log does: what came before was removed when the server started, or these are the logs of several servers")
-	case first:
+		v.problem(p.Partition, p.Seq, "the partition names none before it, as the first one of a log does: what came before was removed when the server started, or these are the logs of several servers (--logs)")
+	case v.byID[before.Partition] == nil && first:
 		s.After = before
 	default:
 		v.follow(s, p, *before)
@@ -405,6 +412,8 @@ func (v *verifier) finish() {
 		switch {
 		case s == nil:
 			v.problemAt(0, c.Partition, 0, "is missing, but a checkpoint kept elsewhere proves that it had %d records", c.Count)
+		case c.Final && s.Last > c.Seq:
+			v.problemAt(0, c.Partition, s.Last, "stands after the end of the partition, as a checkpoint kept elsewhere proves")
 		case s.Last < c.Seq:
 			v.problemAt(0, c.Partition, 0, "%s at its end, as a checkpoint kept elsewhere proves", missing(s.Last+1, c.Seq))
 		default:

@@ -29,7 +29,8 @@ type writer struct {
 	buf   []byte
 	// unsigned is how many records came after the last checkpoint.
 	unsigned int
-	due      *time.Timer // of the next checkpoint; stopped when nothing waits for one
+	due      *time.Timer // of the next checkpoint
+	armed    bool        // due will fire
 	// newest is what the file beside the log is to hold.
 	newest []byte
 }
@@ -50,9 +51,10 @@ func (w *writer) run() {
 			if !w.batch(r) {
 				return
 			}
-		case answer := <-w.reopen:
-			answer <- w.reopenSink()
+		case r := <-w.reopen:
+			r.answer <- w.reopenSink(r.to)
 		case <-w.due.C:
+			w.armed = false
 			if !w.checkpoint(false) {
 				return
 			}
@@ -97,7 +99,11 @@ func (w *writer) add(r *Record) {
 		w.before = end{}
 	}
 	w.buf = w.chain.Append(w.buf, r)
-	if w.unsigned++; w.unsigned == 1 {
+	w.unsigned++
+	// Not put off by records that come meanwhile: it is what makes the log
+	// durable, too.
+	if !w.armed {
+		w.armed = true
 		w.due.Reset(w.options.CheckpointInterval)
 	}
 	if w.unsigned >= w.options.CheckpointRecords && w.options.Signer != nil {
@@ -122,7 +128,7 @@ func (w *writer) checkpoint(final bool) bool {
 	}
 	w.unsigned = 0
 	if w.options.Signer == nil {
-		raw, err := json.Marshal(w.chain.Last())
+		raw, err := json.Marshal(newest{Ref: w.chain.Last(), Time: time.Now().UTC()})
 		if err == nil {
 			w.newest = append(raw, '\n')
 		}
@@ -160,8 +166,14 @@ func (w *writer) end() {
 }
 
 // reopenSink ends the partition in the open file and begins another, with the
-// next record, in the new one: each file can be verified by itself.
-func (w *writer) reopenSink() error {
+// next record, in the new one: each file can be verified by itself. The file is
+// moved first, unless that is "".
+func (w *writer) reopenSink(to string) error {
+	if to != "" {
+		if err := os.Rename(w.path, to); err != nil {
+			return err
+		}
+	}
 	next, err := w.open()
 	if err != nil {
 		return err
@@ -217,15 +229,25 @@ func (w *writer) persist(b []byte) bool {
 
 // end is how a log ends.
 type end struct {
-	last *Ref // its last record; nil when none is found
-	torn bool // its last line was not finished
+	last *Ref      // its last record; nil when none is found
+	at   time.Time // of that record
+	torn bool      // its last line was not finished
+}
+
+// newest is what the file beside a log holds, as far as it is read: a
+// checkpoint, or without a signer the place of the newest record.
+type newest struct {
+	Ref
+	Time time.Time `json:"time"`
 }
 
 // maxTail is how much of a log's end is looked at for its last record.
 const maxTail = 4 << 20
 
-// endOf looks at a log's end and, when that holds no record, at the file
-// beside it.
+// endOf looks at a log's end. When its file holds no record, the log was moved
+// away: then its last record is in the newest file beside it, or what the file
+// says that is kept for this, whichever is newer. The latter is behind when the
+// server was killed.
 func endOf(path string) (end, error) {
 	e, err := endOfFile(path)
 	if err != nil || e.last != nil {
@@ -235,9 +257,23 @@ func endOf(path string) (end, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return e, err
 	}
-	var r Ref
-	if json.Unmarshal(raw, &r) == nil && r.Partition != "" && r.Seq > 0 {
-		e.last = &r
+	var kept newest
+	if json.Unmarshal(raw, &kept) == nil && kept.Partition != "" && kept.Seq > 0 {
+		e.last, e.at = &kept.Ref, kept.Time
+	}
+	segments, err := Segments(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return e, err
+	}
+	if len(segments) == 0 {
+		return e, nil
+	}
+	moved, err := endOfFile(segments[len(segments)-1].Path)
+	if err != nil || moved.last == nil {
+		return e, err
+	}
+	if e.last == nil || moved.last.Partition == e.last.Partition && moved.last.Seq > e.last.Seq || moved.last.Partition != e.last.Partition && moved.at.After(e.at) {
+		e.last, e.at = moved.last, moved.at
 	}
 	return e, nil
 }
@@ -274,6 +310,9 @@ func lastRecord(f *os.File) (end, error) {
 		i := bytes.LastIndexByte(raw, '\n') + 1
 		if p, _, h, ok := parsePlace(raw[i:]); ok {
 			e.last = &Ref{Partition: p.Partition, Seq: p.Seq, Hash: h}
+			if info, err := ParseLine(raw[i:]); err == nil {
+				e.at = info.Time
+			}
 		}
 		raw = raw[:i]
 	}

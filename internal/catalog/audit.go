@@ -100,12 +100,15 @@ type AuditSealer struct {
 	// So do rows that one of the Exports, named by their cursors, has not taken.
 	Keep    time.Duration
 	Exports []string
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// Progress is told since when chains could not be sealed and signed.
+	Progress *audit.Progress
+	Logger   *slog.Logger
+	Now      func() time.Time
 
 	// proved is the end of each chain as far as this process has followed it.
 	proved  map[uuid.UUID]audit.Ref
 	broken  map[uuid.UUID]bool
+	failing map[uuid.UUID]time.Time // since when
 	expired time.Time
 }
 
@@ -140,13 +143,24 @@ func (s *AuditSealer) Run(ctx context.Context) {
 // signs whatever no checkpoint covers.
 func (s *AuditSealer) Round(ctx context.Context, final bool) error {
 	if s.proved == nil {
-		s.proved, s.broken = map[uuid.UUID]audit.Ref{}, map[uuid.UUID]bool{}
+		s.proved, s.broken, s.failing = map[uuid.UUID]audit.Ref{}, map[uuid.UUID]bool{}, map[uuid.UUID]time.Time{}
+	}
+	if s.Progress == nil {
+		s.Progress = &audit.Progress{}
 	}
 	var errs []error
 	for _, w := range s.Warehouses {
-		if err := s.seal(ctx, w.id, final); err != nil {
+		err := s.seal(ctx, w.id, final)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("warehouse %s: %w", w.Name(), err))
+			s.Progress.Failed()
 		}
+		if err == nil && !s.broken[w.id] {
+			delete(s.failing, w.id)
+		} else if s.failing[w.id].IsZero() {
+			s.failing[w.id] = s.now()
+		}
+		s.Progress.Pending(source(w), s.failing[w.id])
 	}
 	if s.Keep > 0 && s.Signer != nil && s.now().Sub(s.expired) >= time.Minute {
 		s.expired = s.now()
@@ -278,4 +292,10 @@ func (s *AuditSealer) logger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return s.Logger
+}
+
+// AuditPartition stands for an audit chain that belongs to no warehouse, where
+// an [AuditSealer] or an exporter takes warehouses. It has no other use.
+func AuditPartition(name string, id uuid.UUID) *Warehouse {
+	return &Warehouse{id: id, opts: Options{Name: name}}
 }

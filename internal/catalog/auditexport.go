@@ -48,7 +48,7 @@ const (
 // Run works until ctx ends.
 func (x *AuditExporter) Run(ctx context.Context) {
 	audit.Repeat(ctx, x.Interval, x.Round, func(err error, pause time.Duration) {
-		x.Logger.Warn("audit export", "export", x.Name, "again_in", pause, "error", err)
+		x.Logger.Warn("audit export", "export", x.Name, "again_in", pause.String(), "error", err)
 	})
 }
 

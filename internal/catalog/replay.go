@@ -15,6 +15,9 @@ import (
 // record writes the outbox event, the audit row and, when the request came
 // with a key, the idempotency record, in the transaction of the change.
 func (w *Warehouse) record(ctx context.Context, tx Tx, m Mutation, c change) error {
+	if err := w.checkReserved(m, c); err != nil {
+		return err
+	}
 	payload, err := json.Marshal(c.payload)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
@@ -35,6 +38,19 @@ func (w *Warehouse) record(ctx context.Context, tx Tx, m Mutation, c change) err
 		return err
 	}
 	return w.recordKey(ctx, tx, m, c.replay)
+}
+
+// checkReserved refuses what clients would change of the server's own. Every
+// change is recorded, so none is missed here; a rename is recorded under its old
+// name with the object under its new one.
+func (w *Warehouse) checkReserved(m Mutation, c change) error {
+	if m.system || w.opts.Reserved.Name == "" {
+		return nil
+	}
+	if own := w.opts.Reserved.Resource(); c.resource == own || c.object.Name != "" && c.object.Ident().Resource() == own {
+		return Errorf(Forbidden, "%s belongs to the server: it can be read, and not changed", own)
+	}
+	return nil
 }
 
 // errReplayed ends a transaction whose key another request has used

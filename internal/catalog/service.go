@@ -32,6 +32,18 @@ type Mutation struct {
 	Policies []audit.Policy
 	// Key is nil when the request had no Idempotency-Key.
 	Key *IdempotencyKey
+
+	system bool // see System
+}
+
+// SystemPrincipal is the principal of what the server changes by itself. No
+// issuer of identities can have its name.
+const SystemPrincipal = "system:audit"
+
+// System is a change that the server makes by itself, and alone may make to
+// what [Options] reserve.
+func System(operation string) Mutation {
+	return Mutation{Caller: Caller{Principal: SystemPrincipal}, Operation: operation, Decision: audit.Allow, system: true}
 }
 
 // IdempotencyKey identifies a request that may be sent again.
@@ -133,4 +145,7 @@ type Options struct {
 	ProtectByDefault bool
 	// IdempotencyLifetime is how long keys are kept; see config.
 	IdempotencyLifetime time.Duration
+	// Reserved is a table or view that only the server itself changes (see
+	// System); none when zero.
+	Reserved Ident
 }

@@ -4,8 +4,12 @@
 package identity
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -165,5 +169,77 @@ func TestNoTokensOfOurOwn(t *testing.T) {
 	}
 	if w := f.ask(credentials("alice", aliceSecret)); w.Code != http.StatusBadRequest {
 		t.Errorf("the token endpoint: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestTokensAreRecorded has what the audit log hears of requests for tokens:
+// who was proved to ask, and nothing that was merely said.
+func TestTokensAreRecorded(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, "rsa")
+	var heard []TokenRequest
+	var full error
+	f := withProvider(t, p, func(c *Config) {
+		c.Accounts[1].ActFor = []string{"corp:bob", "alice"}
+		c.Limits.ClientFailures = 4
+		c.Record = func(_ context.Context, r TokenRequest) error {
+			if !r.Address.IsValid() {
+				t.Error("no address")
+			}
+			r.Address = netip.Addr{}
+			heard = append(heard, r)
+			return full
+		}
+	})
+	token := func(id string) string { return f.issueFor(t, func(c *claims) { c.Subject = id }) }
+	acting := func(c *claims) { c.Actor = &actor{Subject: "engine"} }
+	user := func(sub string) string {
+		return sign(t, "rsa", p.claimsAt(f.clock.Now(), map[string]any{"sub": sub}), nil)
+	}
+	by := func(id string) []string {
+		return []string{"actor_token", token(id), "actor_token_type", typeAccessToken}
+	}
+	const cc, ex = grantClientCredentials, grantTokenExchange
+	for name, test := range map[string]struct {
+		form url.Values
+		want TokenRequest
+	}{
+		"credentials":              {credentials("alice", aliceSecret), TokenRequest{Principal: "account:alice", Grant: cc, Status: 200}},
+		"a wrong secret":           {credentials("alice", "wrong-secret-0123"), TokenRequest{Grant: cc, Status: 401, Denied: true}},
+		"an unknown client":        {credentials("mallory", aliceSecret), TokenRequest{Grant: cc, Status: 401, Denied: true}},
+		"no secret":                {credentials("alice", ""), TokenRequest{Grant: cc, Status: 401, Denied: true}},
+		"a scope that is none":     {credentials("alice", aliceSecret, "scope", "root"), TokenRequest{Principal: "account:alice", Grant: cc, Status: 400}},
+		"another grant":            {url.Values{"grant_type": {"password"}}, TokenRequest{Status: 400}},
+		"no grant":                 {url.Values{}, TokenRequest{Status: 400}},
+		"renewal":                  {exchange(token("alice")), TokenRequest{Principal: "account:alice", Grant: ex, Status: 200}},
+		"renewal by an actor":      {exchange(f.issueFor(t, acting)), TokenRequest{Principal: "account:alice", Actor: "account:engine", Grant: ex, Status: 200}},
+		"on behalf of an account":  {exchange(token("alice"), by("engine")...), TokenRequest{Principal: "account:alice", Actor: "account:engine", Grant: ex, Status: 200}},
+		"on behalf of a user":      {exchange(user("bob"), by("engine")...), TokenRequest{Principal: "corp:bob", Actor: "account:engine", Grant: ex, Status: 200}},
+		"on behalf of itself":      {exchange(token("engine"), by("engine")...), TokenRequest{Principal: "account:engine", Grant: ex, Status: 200}},
+		"who may not":              {exchange(user("bob"), by("nobody")...), TokenRequest{Principal: "corp:bob", Actor: "account:nobody", Grant: ex, Status: 400, Denied: true}},
+		"for whom it may not":      {exchange(user("eve"), by("engine")...), TokenRequest{Principal: "corp:eve", Actor: "account:engine", Grant: ex, Status: 400, Denied: true}},
+		"a forged subject":         {exchange("x.y.z", by("engine")...), TokenRequest{Grant: ex, Status: 400, Denied: true}},
+		"a forged actor":           {exchange(user("bob"), "actor_token", "x.y.z", "actor_token_type", typeAccessToken), TokenRequest{Principal: "corp:bob", Grant: ex, Status: 400, Denied: true}},
+		"a wider scope":            {exchange(f.issueFor(t, func(c *claims) { c.Scope = "sign" }), "scope", "catalog"), TokenRequest{Principal: "account:alice", Grant: ex, Status: 400, Denied: true}},
+		"a session that has ended": {exchange(f.issueFor(t, func(c *claims) { c.NotAfter = f.clock.Now().Unix() })), TokenRequest{Principal: "account:alice", Grant: ex, Status: 400, Denied: true}},
+	} {
+		heard = nil
+		w := f.ask(test.form)
+		if len(heard) != 1 || heard[0] != test.want || w.Code != test.want.Status {
+			t.Errorf("%s: %d %s\ngot  %+v\nwant %+v", name, w.Code, w.Body, heard, test.want)
+		}
+	}
+	heard = nil
+	for range 5 {
+		f.ask(credentials("engine", "wrong-secret-0123"))
+	}
+	if want := (TokenRequest{Grant: cc, Status: 429, Denied: true}); heard[len(heard)-1] != want {
+		t.Errorf("throttled: got %+v, want %+v", heard[len(heard)-1], want)
+	}
+	// What is not recorded does not happen.
+	full = errors.New("the log is full")
+	w := f.ask(credentials("alice", aliceSecret))
+	if a := decode(t, w); w.Code != http.StatusServiceUnavailable || a.AccessToken != "" || a.Error != "temporarily_unavailable" || w.Header().Get("Retry-After") == "" {
+		t.Errorf("without a record: %d %s", w.Code, w.Body)
 	}
 }

@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -23,6 +24,11 @@ import (
 // Config is what a [Service] is made of.
 type Config struct {
 	Accounts []Account
+	// LookupAccount finds accounts beside those, such as an administrator's; nil
+	// when there is none. An error counts as none. A token that has been verified
+	// is believed for some time without asking again: whoever deletes accounts
+	// sees to it that their requests are refused.
+	LookupAccount func(ctx context.Context, clientID string) (*Account, error)
 	// Issuers are the external authorities whose principals are let in.
 	Issuers []Issuer
 	// SigningKey signs tokens; tokens of PreviousKeys are still accepted. With
@@ -49,8 +55,11 @@ type Config struct {
 	// "error". They must not block.
 	Observe       func(kind, outcome string)
 	ObserveIssuer func(issuer, outcome string)
-	Logger        *slog.Logger
-	Now           func() time.Time
+	// Record is called with each request for a token, before it is answered;
+	// an error turns the answer into a 503.
+	Record func(context.Context, TokenRequest) error
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // StaticToken is a fixed token of an account.
@@ -186,6 +195,9 @@ func New(cfg Config) (*Service, error) {
 	accounts, err := newAccounts(cfg.Accounts, cfg.Limits.HashConcurrency)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.LookupAccount != nil {
+		accounts.lookup, accounts.rounds = cfg.LookupAccount, MaxSecrets
 	}
 	cache, err := lru.New[[sha256.Size]byte, verified](verifiedTokens)
 	if err != nil {
@@ -378,7 +390,7 @@ func (s *Service) principalOf(c *claims) (Principal, error) {
 	}
 	p.signOnly = granted == scopeSign
 	if c.Actor != nil {
-		a := s.accounts.byID[c.Actor.Subject]
+		a := s.accounts.find(context.Background(), c.Actor.Subject)
 		if a == nil || !a.mayActFor(c.Subject) {
 			return Principal{}, fmt.Errorf("the token's actor %q may not act for its subject", clip(c.Actor.Subject))
 		}
@@ -391,7 +403,7 @@ func (s *Service) principalOf(c *claims) (Principal, error) {
 // whose token it was exchanged for.
 func (s *Service) subjectOf(c *claims) (Principal, error) {
 	if c.External == nil {
-		account := s.accounts.byID[c.Subject]
+		account := s.accounts.find(context.Background(), c.Subject)
 		if account == nil {
 			return Principal{}, fmt.Errorf("the token's account %q does not exist", clip(c.Subject))
 		}

@@ -223,7 +223,7 @@ func (l *Layer) authorize(candidates []*rule, all entities, r cedar.Request) (al
 // does not fit the table does not permit, and forbids if it is a forbid. The
 // error is that no decision can be made, and denies.
 func (s *Stack) Read(req Request, t *Table) (Decision, error) {
-	d, err := s.rows(req, t)
+	d, err := s.Rows(req, t)
 	if err != nil || !d.Allowed {
 		return d, err
 	}
@@ -239,8 +239,8 @@ func (s *Stack) Read(req Request, t *Table) (Decision, error) {
 	return d, nil
 }
 
-// rows decides on readTable.
-func (s *Stack) rows(req Request, t *Table) (Decision, error) {
+// Rows is the part of [Stack.Read] that is about rows: no columns are decided.
+func (s *Stack) Rows(req Request, t *Table) (Decision, error) {
 	f := &folder{req: req, table: t}
 	filter := &Filter{}
 	d := Decision{Allowed: len(s.layers) > 0}

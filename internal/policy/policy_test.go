@@ -254,7 +254,7 @@ func TestFilterIsCedar(t *testing.T) {
 		if problems, err := set.Check(table); err != nil || len(problems) > 0 {
 			t.Fatalf("seed %d: %v %v\n%s", seed, problems, err, &text)
 		}
-		d, err := stackOf(set).rows(req, table)
+		d, err := stackOf(set).Rows(req, table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = problems.Error()
-			if d, err := stackOf(set).rows(testRequest(), table); err != nil || d.Allowed {
+			if d, err := stackOf(set).Rows(testRequest(), table); err != nil || d.Allowed {
 				t.Errorf("%.80s: does not fit the table, and permits: %v, %v", c.text, d, err)
 			}
 		}
@@ -405,7 +405,7 @@ func TestFailsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		d, err := stackOf(set).rows(req, table)
+		d, err := stackOf(set).Rows(req, table)
 		if err != nil || visible(d, c.row) != c.want {
 			t.Errorf("%s: visible %v, want %v; %v", c.name, visible(d, c.row), c.want, err)
 		}
@@ -458,7 +458,7 @@ func BenchmarkDecision(b *testing.B) {
 		b.Run(fmt.Sprintf("policies=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if d, err := stack.rows(req, table); err != nil || !d.Allowed {
+				if d, err := stack.Rows(req, table); err != nil || !d.Allowed {
 					b.Fatal(d, err)
 				}
 			}

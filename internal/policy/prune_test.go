@@ -113,7 +113,7 @@ func TestPruneIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := stackOf(set).rows(testRequest(), table)
+		d, err := stackOf(set).Rows(testRequest(), table)
 		if err != nil || d.Filter == nil {
 			t.Fatal(d, err)
 		}

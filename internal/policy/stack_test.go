@@ -44,7 +44,7 @@ func TestStackIsTheIntersection(t *testing.T) {
 			}
 			sets = append(sets, parse(t, text))
 		}
-		d, err := stackOf(sets...).rows(req, table)
+		d, err := stackOf(sets...).Rows(req, table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func TestFilterTextIsTheFilter(t *testing.T) {
 	table, req := testTable(t), testRequest()
 	written := 0
 	for range 300 {
-		d, err := stackOf(parse(t, read(g.condition(3))+pick(g, "", read(g.condition(1))))).rows(req, table)
+		d, err := stackOf(parse(t, read(g.condition(3))+pick(g, "", read(g.condition(1))))).Rows(req, table)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,6 +89,7 @@ func Check(ctx context.Context, c *config.Config, out io.Writer) (failed int) {
 			return log.Close(ctx)
 		})
 	}
+	checkExports(c, report)
 	for name, l := range map[string]config.Listener{"catalog": c.Listeners.Catalog, "metrics": config.Listener(c.Listeners.Metrics)} {
 		if l.TLS == nil {
 			continue

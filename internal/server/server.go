@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,14 +21,18 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/sluice-data/sluice/internal/admin"
 	"github.com/sluice-data/sluice/internal/audit"
-	"github.com/sluice-data/sluice/internal/audit/webhook"
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/catalog/audittable"
+	"github.com/sluice-data/sluice/internal/catalog/sqlstore"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/rest"
 	"github.com/sluice-data/sluice/internal/server/config"
+	"github.com/sluice-data/sluice/internal/sharing"
+	"github.com/sluice-data/sluice/internal/sharing/store"
 	"github.com/sluice-data/sluice/internal/telemetry"
 )
 
@@ -54,12 +59,22 @@ type Server struct {
 	// verify them.
 	signer    *audit.Signer
 	auditKeys audit.Keys
+	exports   []export
+	// auditTable is nil when audit.table is not configured.
+	auditTable *audittable.Table
 
 	store  *measuredStore
 	ids    *identity.Service
 	health *health
 	// policies decide on what is done in warehouses.
 	policies *enforce.Enforcer
+
+	// sqlStore is what store measures; shareStore lies in the same database.
+	sqlStore   *sqlstore.Store
+	shareStore *store.Store
+	sharing    *sharing.Service
+	configured map[string]bool // client ids of accounts of the configuration
+	stopping   chan struct{}   // closed when requests that have no end should end
 
 	warehouses []*catalog.Warehouse
 	servers    []*endpoint // the catalog's first
@@ -78,9 +93,12 @@ type endpoint struct {
 // Open opens everything that the configuration names and listens; requests
 // wait until Serve. On an error nothing is left open.
 func Open(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{cfg: o.Config}
+	s := &Server{cfg: o.Config, configured: map[string]bool{}, stopping: make(chan struct{})}
+	for _, a := range o.Config.Accounts {
+		s.configured[a.ClientID] = true
+	}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openShares, s.openIdentity, s.openPolicies, s.openWarehouses, s.openSharing, s.openExports, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -189,6 +207,10 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 		return err
 	}
 	c.StaticTokens, c.Logger, c.Observe, c.ObserveIssuer = o.StaticTokens, s.log, s.metrics.Authentication, s.metrics.IssuerRequest
+	if s.reads != nil {
+		c.Record = s.recordToken
+	}
+	c.LookupAccount = s.lookupAccount
 	if s.ids, err = identity.New(c); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -252,13 +274,21 @@ func (s *Server) openWarehouses(ctx context.Context, _ Options) error {
 		}
 		s.onClose(func(context.Context) error { return bucket.Close() })
 		cfg := warehouseConfig(w, s.store, bucket)
+		cfg.Watcher = sharing.NewWatcher(s.shareStore)
 		cfg.Cache, cfg.Observer, cfg.Logger = cache, s.metrics, s.log.With("warehouse", w.Name)
+		table := s.cfg.Audit.Table
+		if table != nil && table.Warehouse == w.Name {
+			cfg.Reserved = audittable.Ident
+		}
 		warehouse, err := catalog.OpenWarehouse(ctx, cfg)
 		if err != nil {
 			return err
 		}
 		s.onClose(func(context.Context) error { warehouse.Close(); return nil })
 		s.warehouses = append(s.warehouses, warehouse)
+		if cfg.Reserved.Name != "" {
+			s.auditTable = &audittable.Table{Warehouse: warehouse, Files: bucket, Keep: table.Keep, Logger: s.log}
+		}
 	}
 	return nil
 }
@@ -295,7 +325,12 @@ func (s *Server) listen(ctx context.Context, name string, c config.Listener, han
 		MaxHeaderBytes:    int(limits.HeaderBytes),
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250},
+		// gRPC without TLS begins with HTTP/2 at once.
+		Protocols: new(http.Protocols),
 	}}
+	e.http.Protocols.SetHTTP1(true)
+	e.http.Protocols.SetHTTP2(true)
+	e.http.Protocols.SetUnencryptedHTTP2(true)
 	s.servers = append(s.servers, e)
 	s.onClose(func(context.Context) error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -312,7 +347,7 @@ func (s *Server) listen(ctx context.Context, name string, c config.Listener, han
 // catalogHandler is the protocol, probes and, on request, metrics.
 func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 	c := rest.Config{
-		Authenticate: s.ids.Authenticate, Metrics: s.metrics, Tracer: s.tracer, Logger: s.log,
+		Authenticate: s.authenticate, Metrics: s.metrics, Tracer: s.tracer, Logger: s.log,
 		MaxBodyBytes: int64(s.cfg.Limits.BodyBytes),
 	}
 	accounts, err := identityConfig(s.cfg)
@@ -334,6 +369,10 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	administration, err := s.adminHandler(c.Address)
+	if err != nil {
+		return nil, err
+	}
 	probes := http.NewServeMux()
 	s.health.register(probes)
 	if metrics {
@@ -345,6 +384,8 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		switch p := r.URL.Path; {
 		case strings.HasPrefix(p, "/health/") && path.Clean(p) == p, p == "/metrics" && metrics:
 			probes.ServeHTTP(w, r)
+		case strings.HasPrefix(p, admin.Prefix):
+			administration.ServeHTTP(w, r)
 		default:
 			protocol.ServeHTTP(w, r)
 		}
@@ -364,10 +405,32 @@ func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
 	return nil
 }
 
+// recordToken hands what the token endpoint reports to the audit log.
+func (s *Server) recordToken(ctx context.Context, t identity.TokenRequest) error {
+	r := audit.Record{
+		Kind: audit.KindDecision, Time: time.Now(), RequestID: telemetry.RequestID(ctx), Principal: t.Principal, Actor: t.Actor,
+		Address: t.Address, Operation: "getToken", Status: t.Status,
+	}
+	switch {
+	case t.Denied:
+		r.Decision = audit.Deny
+	case t.Status == http.StatusOK:
+		r.Decision = audit.Allow
+	}
+	if t.Grant != "" {
+		detail, err := json.Marshal(map[string]string{"grant": t.Grant})
+		if err != nil {
+			return err
+		}
+		r.Detail = detail
+	}
+	return s.reads.Append(ctx, r)
+}
+
 // authenticated lets principals through that have access to any warehouse.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, err := s.ids.Authenticate(r)
+		p, err := s.authenticate(r)
 		var refusal *identity.Refusal
 		if errors.As(err, &refusal) {
 			if refusal.Challenge != "" {
@@ -419,19 +482,8 @@ func (s *Server) Serve(ctx context.Context, now <-chan struct{}) error {
 	}
 	workers.Go(func() { maintenance.Run(background) })
 	workers.Go(func() { s.ids.Run(background) })
-	sealer := &catalog.AuditSealer{
-		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: s.cfg.Audit.SealInterval,
-		CheckpointRecords: int64(s.cfg.Audit.CheckpointRecords), CheckpointInterval: s.cfg.Audit.CheckpointInterval,
-		Keep: s.cfg.Audit.KeepChanges, Logger: s.log,
-	}
-	for _, w := range s.cfg.Audit.Webhooks {
-		exporter := &catalog.AuditExporter{
-			Name: w.Name, Store: s.store, Warehouses: s.warehouses, Signed: s.signer != nil, Interval: s.cfg.Audit.SealInterval, Logger: s.log,
-			Sink: webhook.New(w.URL, w.Secret.Value, nil),
-		}
-		sealer.Exports = append(sealer.Exports, w.Name)
-		workers.Go(func() { exporter.Run(background) })
-	}
+	sealer := s.sealer()
+	s.runExports(background, workers.Go)
 	workers.Go(func() { sealer.Run(background) })
 
 	failed := make(chan error, len(s.servers))
@@ -491,6 +543,7 @@ func (s *Server) drain(now <-chan struct{}) error {
 	case <-time.After(s.cfg.Drain.Delay):
 	case <-ctx.Done():
 	}
+	close(s.stopping)
 	var errs []error
 	// The catalog first: probes and metrics are answered until it has ended.
 	for _, e := range s.servers {

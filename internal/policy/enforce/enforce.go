@@ -40,10 +40,11 @@ type Stacks interface {
 
 // Enforcer makes guards. It is safe for concurrent use.
 type Enforcer struct {
-	stacks    Stacks
-	now       func() time.Time
-	tables    *lru.Cache[tableKey, *policy.Table]
-	decisions *lru.Cache[decisionKey, policy.Decision]
+	stacks     Stacks
+	now        func() time.Time
+	principals *lru.Cache[[sha256.Size]byte, *policy.Principal]
+	tables     *lru.Cache[tableKey, *policy.Table]
+	decisions  *lru.Cache[decisionKey, policy.Decision]
 }
 
 // tableKey is all that a table's part in a decision is made of.
@@ -60,10 +61,11 @@ type decisionKey struct {
 	principal [sha256.Size]byte
 }
 
-// How many tables and decisions are kept. Each is some kilobytes.
+// How many of each are kept. One is some kilobytes.
 const (
-	keptTables    = 4096
-	keptDecisions = 16384
+	keptPrincipals = 8192
+	keptTables     = 4096
+	keptDecisions  = 16384
 )
 
 // New returns an Enforcer. A stack that is equal should be the same, so that its
@@ -80,7 +82,22 @@ func New(stacks Stacks, now func() time.Time) (*Enforcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Enforcer{stacks, now, tables, decisions}, nil
+	principals, err := lru.New[[sha256.Size]byte, *policy.Principal](keptPrincipals)
+	if err != nil {
+		return nil, err
+	}
+	return &Enforcer{stacks, now, principals, tables, decisions}, nil
+}
+
+// principal returns a principal as policies see it.
+func (e *Enforcer) principal(p identity.Principal) *policy.Principal {
+	key := policy.FingerprintOf(&p)
+	if known, ok := e.principals.Get(key); ok {
+		return known
+	}
+	made := policy.NewPrincipal(p)
+	e.principals.Add(key, made)
+	return made
 }
 
 // Request is who asks for what.
@@ -108,7 +125,7 @@ func (e *Enforcer) Enter(ctx context.Context, w catalog.Operations, r Request) (
 	}
 	g := &Guard{
 		e: e, in: w, stack: stack, operation: r.Operation, owner: r.Owner, warehouse: policy.NewWarehouse(r.Owner, w.Name()),
-		req: policy.Request{Principal: policy.NewPrincipal(r.Principal), Now: e.now(), IP: r.Address}, who: r.Principal.ID,
+		req: policy.Request{Principal: e.principal(r.Principal), Now: e.now(), IP: r.Address}, who: r.Principal.ID,
 	}
 	if !g.may(policy.UseWarehouse, g.warehouse) {
 		return g, catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", w.Name())
@@ -263,10 +280,9 @@ func (g *Guard) because() string {
 	}
 	text := ""
 	for _, p := range g.policies {
-		switch {
-		case p.ID == "":
+		if p.ID == "" {
 			text += ", no permit of " + p.Set + " applies"
-		default:
+		} else {
 			text += ", " + p.ID + " of " + p.Set
 		}
 	}

@@ -35,6 +35,7 @@ type Config struct {
 	Store       Store       `config:"store" required:"true" doc:"Where the catalog's state is kept: exactly one of sqlite and postgres."`
 	Warehouses  []Warehouse `config:"warehouses" required:"true" doc:"The warehouses that are served."`
 	Accounts    []Account   `config:"accounts" doc:"Built-in service accounts."`
+	Admin       []string    `config:"admin" doc:"Ids of principals that administer everything: \"ISSUER:SUBJECT\", or \"account:CLIENT\" (see also accounts[].admin)."`
 	Issuers     []Issuer    `config:"issuers" doc:"External authorities whose tokens or certificates are accepted."`
 	Policies    []PolicySet `config:"policies" doc:"Policy sets in Cedar that are active for whom they name. Where an owner has none, access to the warehouse decides alone."`
 	Tokens      Tokens      `config:"tokens" doc:"Access tokens that the catalog signs itself."`
@@ -156,6 +157,7 @@ type Account struct {
 	ClientID     string   `config:"client_id" required:"true" doc:"Client id: 1 to 128 of A-Z a-z 0-9 . _ ~ @ -"`
 	Secrets      []Hash   `config:"secrets" required:"true" doc:"One or two argon2id hashes (catalogd hash-secret), so that a secret can be replaced while the old one still works: {file: …}, {env: …} or {hash: …}."`
 	Organisation string   `config:"organisation" doc:"Organisation that the account belongs to."`
+	Admin        bool     `config:"admin" default:"false" doc:"The account administers everything: organisations, shares, recipients, grants, policies, audit."`
 	Grants       []Grant  `config:"grants" doc:"What the account may do."`
 	ActFor       []string `config:"act_for" doc:"On whose behalf the account may exchange tokens (RFC 8693): another account's client id, \"*\" for every account, ISSUER:SUBJECT for a principal of an issuer, ISSUER:* for all of one."`
 }
@@ -279,6 +281,8 @@ type Cache struct {
 // Audit is the log of reads and the chains of changes.
 type Audit struct {
 	Reads              string        `config:"reads" default:"stderr" doc:"Where reads are recorded, one JSON object a line: stderr, off, or a file (opened anew on SIGHUP). A file of this name with .last at its end holds the newest checkpoint."`
+	RotateReads        time.Duration `config:"rotate_reads" default:"0s" doc:"Age of the first record after which the file of reads is moved away, to its name with the time behind it; 0s leaves that to others, who rename it and send SIGHUP."`
+	KeepReads          time.Duration `config:"keep_reads" default:"0s" doc:"How long files of reads that were moved away are kept, from their last record on; 0s is for ever. They go whole, oldest first, once every export has them and the next file is signed, so it needs signing_key."`
 	Queue              int           `config:"queue" default:"8192" min:"1" max:"1048576" doc:"Records that may wait to be written."`
 	OnFull             string        `config:"on_full" default:"refuse" enum:"refuse,wait" doc:"When the queue is full: refuse answers 503, wait makes the request wait. A record is never dropped."`
 	SigningKey         Secret        `config:"signing_key" doc:"Ed25519 private key that signs checkpoints: PKCS#8 PEM (openssl genpkey -algorithm ed25519) or base64 of a 32-byte seed. The same for all servers of a deployment, and used for nothing else. Without it nothing is signed, and somebody who can write the log or the store can rewrite it."`
@@ -287,14 +291,45 @@ type Audit struct {
 	CheckpointInterval time.Duration `config:"checkpoint_interval" default:"10s" min:"100ms" max:"1h" doc:"Time after which a checkpoint is signed when there are new records."`
 	SealInterval       time.Duration `config:"seal_interval" default:"1s" min:"50ms" max:"1m" doc:"Pause between rounds that put committed changes into their warehouse's chain."`
 	KeepChanges        time.Duration `config:"keep_changes" default:"0s" doc:"How long audit rows of changes are kept; 0s is for ever. They go up to a checkpoint only, so it needs signing_key."`
-	Webhooks           []Webhook     `config:"webhooks" doc:"Receivers of the records of changes and of their checkpoints, as CloudEvents."`
+	Webhooks           []Webhook     `config:"webhooks" doc:"Receivers of records and their checkpoints, as CloudEvents."`
+	OTLP               []AuditOTLP   `config:"otlp" doc:"Receivers of records and their checkpoints, as OpenTelemetry logs."`
+	Archives           []Archive     `config:"archives" doc:"Buckets and directories that keep records and their checkpoints, as objects of JSON lines that are made once and never changed."`
+	Table              *AuditTable   `config:"table" doc:"Keep records and their checkpoints as rows of the Iceberg table system.audit."`
 }
+
+// ReadsInFile reports whether reads are recorded in a file.
+func (a *Audit) ReadsInFile() bool { return a.Reads != "off" && a.Reads != "stderr" && a.Reads != "" }
 
 // Webhook is a receiver of audit records.
 type Webhook struct {
-	Name   string `config:"name" required:"true" doc:"Name, under which the store keeps how far it has come: letters, digits and . _ -"`
-	URL    string `config:"url" required:"true" doc:"Where batches are sent (POST, application/cloudevents-batch+json); https, or http on loopback. Redirects are not followed."`
-	Secret Secret `config:"secret" required:"true" doc:"Shared secret of the HMAC in the Sluice-Signature header; at least 16 bytes."`
+	Name    string `config:"name" required:"true" doc:"Name, under which is kept how far it has come: letters, digits and . _ - No other export may have it."`
+	URL     string `config:"url" required:"true" doc:"Where batches are sent (POST, application/cloudevents-batch+json); https, or http on loopback. Redirects are not followed."`
+	Secret  Secret `config:"secret" required:"true" doc:"Shared secret of the HMAC in the Sluice-Signature header; at least 16 bytes."`
+	Records string `config:"records" default:"changes" enum:"changes,all" doc:"What is sent: changes, or all records, reads too, which audit.reads must then keep in a file."`
+}
+
+// AuditOTLP is a receiver of audit records as OpenTelemetry logs.
+type AuditOTLP struct {
+	Name     string            `config:"name" required:"true" doc:"Name, as of a webhook."`
+	Endpoint string            `config:"endpoint" required:"true" doc:"OTLP/HTTP base URL, to which /v1/logs is added; https, or http on loopback. Redirects are not followed."`
+	Headers  map[string]Secret `config:"headers" doc:"Headers sent to it."`
+	Records  string            `config:"records" default:"changes" enum:"changes,all" doc:"What is sent, as of a webhook."`
+}
+
+// AuditTable keeps audit records in an Iceberg table.
+type AuditTable struct {
+	Warehouse string        `config:"warehouse" required:"true" doc:"Warehouse of the table. Who may read there may read the records: give it one of its own, or policies."`
+	Records   string        `config:"records" default:"changes" enum:"changes,all" doc:"What is kept, as of a webhook."`
+	Interval  time.Duration `config:"interval" default:"1m" min:"1s" max:"1h" doc:"Pause between commits."`
+	Keep      time.Duration `config:"keep" default:"0s" doc:"How long rows are kept, by whole days of UTC; 0s is for ever."`
+}
+
+// Archive keeps audit records in a bucket or directory.
+type Archive struct {
+	Name     string        `config:"name" required:"true" doc:"Name, as of a webhook."`
+	Storage  Storage       `config:"storage" required:"true" doc:"Where objects are put, outside all warehouses. The credentials need to create and to read objects, not to overwrite or delete them."`
+	Records  string        `config:"records" default:"changes" enum:"changes,all" doc:"What is kept, as of a webhook."`
+	Interval time.Duration `config:"interval" default:"1m" min:"1s" max:"1h" doc:"Pause between objects."`
 }
 
 // Logging is the log on stderr.

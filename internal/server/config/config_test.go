@@ -126,9 +126,20 @@ func TestProblems(t *testing.T) {
 		{"audit key that signs tokens", minimal + "audit: {signing_key: {env: KEY}}\n", []string{"audit.signing_key: is the key of tokens; give it one of its own"}},
 		{"old audit key that is none", minimal + "audit: {previous_keys: [{env: HIDDEN}]}\n", []string{"audit.previous_keys[0]: not an Ed25519 key"}},
 		{"retention without a key", minimal + "audit: {keep_changes: 30d}\n", []string{"audit.keep_changes: needs audit.signing_key"}},
+		{"retention of reads without a file", minimal + "audit: {keep_reads: 30d}\n", []string{"audit.keep_reads: needs audit.signing_key", "audit.keep_reads: is for a file, but audit.reads is stderr"}},
+		{"retention of reads for a moment", minimal + "audit: {reads: /x, rotate_reads: 1s}\n", []string{"audit.rotate_reads: must be at least 1m"}},
 		{"webhook by plain http", minimal + "audit: {webhooks: [{name: a, url: \"http://example.org/x\", secret: {env: HIDDEN}}]}\n", []string{"audit.webhooks[0].url: is plain http off loopback"}},
 		{"webhook that is no URL", minimal + "audit: {webhooks: [{name: a/b, url: \"https://u:p@example.org\", secret: {env: HIDDEN}}]}\n", []string{"audit.webhooks[0].name:", "audit.webhooks[0].url: must be an https URL"}},
-		{"two webhooks of one name", minimal + "audit: {webhooks: [{name: a, url: \"https://x\", secret: {env: HIDDEN}}, {name: a, url: \"http://127.0.0.1:1\", secret: {env: HIDDEN}}]}\n", []string{`there are two webhooks "a"`}},
+		{"two webhooks of one name", minimal + "audit: {webhooks: [{name: a, url: \"https://x\", secret: {env: HIDDEN}}, {name: a, url: \"http://127.0.0.1:1\", secret: {env: HIDDEN}}]}\n", []string{`there are two exports "a"`}},
+
+		{"two exports of one name", minimal + "audit: {webhooks: [{name: a, url: \"https://x\", secret: {env: HIDDEN}}], otlp: [{name: a, endpoint: \"https://x\"}]}\n", []string{`audit.otlp[0].name: there are two exports "a"`}},
+		{"OTLP by plain http", minimal + "audit: {otlp: [{name: a, endpoint: \"http://10.0.0.1:4318\"}]}\n", []string{"audit.otlp[0].endpoint: is plain http off loopback"}},
+		{"reads that are in no file", minimal + "audit: {otlp: [{name: a, endpoint: \"https://x\", records: all}]}\n", []string{"audit.otlp[0].records: is all, but audit.reads is stderr"}},
+		{"archive in a warehouse", minimal + "audit: {archives: [{name: a, storage: {type: file, root: \"file:///srv/sluice/demo/audit\"}}]}\n", []string{"audit.archives[0].storage.root: file:///srv/sluice/demo/audit overlaps file:///srv/sluice/demo of warehouses[0]: clients could write there"}},
+		{"archive of another store", minimal + "audit: {archives: [{name: a, storage: {type: s3, root: \"file:///x\", allowed_roots: [\"s3://b\"]}}]}\n", []string{"audit.archives[0].storage.s3: is required", "is no location of a store of type s3", "allowed_roots: does not belong to an archive"}},
+		{"archive in no place", minimal + "audit: {archives: [{name: a, storage: {type: file, root: \"x\"}}]}\n", []string{"audit.archives[0].storage.root:"}},
+
+		{"table in no warehouse", minimal + "audit: {table: {warehouse: dem, keep: 1h}}\n", []string{`audit.table.warehouse: there is no warehouse "dem"; did you mean`, "audit.table.keep: must be at least 24h"}},
 
 		{"plain off loopback", minimal + "listeners:\n  catalog:\n    address: 0.0.0.0:8181\n", []string{"f.yaml:15:14: listeners.catalog.address: 0.0.0.0:8181 is not on loopback"}},
 		{"plain on every address", minimal + "listeners: {catalog: {address: \":8181\"}}\n", []string{":8181 is not on loopback"}},

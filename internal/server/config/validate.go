@@ -11,10 +11,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
+	"github.com/sluice-data/sluice/internal/sharing"
 )
 
 // validate checks what no single key can tell.
@@ -35,6 +37,12 @@ func (l *loader) validate(c *Config) {
 	}
 	l.validateWarehouses(c.Warehouses)
 	l.validateAccounts(c)
+	for i, id := range c.Admin {
+		issuer, subject, ok := strings.Cut(id, ":")
+		if !ok || issuer == "" || subject == "" {
+			l.wrong(fmt.Sprintf("admin[%d]", i), "%q is not the id of a principal: write ISSUER:SUBJECT, or account:CLIENT", clip(id))
+		}
+	}
 	l.validateTokens(c)
 	l.validateIssuers(c)
 	l.validatePolicies(c)
@@ -82,6 +90,9 @@ func (l *loader) validateAudit(c *Config) {
 		if a.KeepChanges > 0 {
 			l.wrong("audit.keep_changes", "needs audit.signing_key: rows are removed up to a signed checkpoint only")
 		}
+		if a.KeepReads > 0 {
+			l.wrong("audit.keep_reads", "needs audit.signing_key: files are removed up to a signed checkpoint only")
+		}
 	case a.SigningKey.Value.Equal(c.Tokens.SigningKey.Value):
 		l.wrong("audit.signing_key", "is the key of tokens; give it one of its own")
 	default:
@@ -89,7 +100,19 @@ func (l *loader) validateAudit(c *Config) {
 			l.wrong("audit.signing_key", "%v", err)
 		}
 	}
-	l.validateWebhooks(a.Webhooks)
+	for key, d := range map[string]time.Duration{"audit.rotate_reads": a.RotateReads, "audit.keep_reads": a.KeepReads} {
+		switch {
+		case d == 0:
+		case d < time.Minute:
+			l.wrong(key, "must be at least 1m, or 0s")
+		case !a.ReadsInFile():
+			l.wrong(key, "is for a file, but audit.reads is %s", a.Reads)
+		}
+	}
+	if a.KeepChanges < 0 {
+		l.wrong("audit.keep_changes", "must not be negative")
+	}
+	l.validateExports(c)
 	for i, k := range a.PreviousKeys {
 		if _, err := audit.ParseVerifyKey(k.Value); err != nil {
 			l.wrong(fmt.Sprintf("audit.previous_keys[%d]", i), "%v", err)
@@ -97,26 +120,85 @@ func (l *loader) validateAudit(c *Config) {
 	}
 }
 
-func (l *loader) validateWebhooks(list []Webhook) {
+// validateExports checks where audit records are sent.
+func (l *loader) validateExports(c *Config) {
 	names := map[string]bool{}
-	for i, w := range list {
-		key := fmt.Sprintf("audit.webhooks[%d]", i)
+	common := func(key, name, records string) {
 		switch {
-		case !warehouseForm.MatchString(w.Name):
-			l.wrong(key+".name", "%q must begin with a letter or digit and hold only letters, digits and . _ -", clip(w.Name))
-		case names[w.Name]:
-			l.wrong(key+".name", "there are two webhooks %q", w.Name)
+		case !warehouseForm.MatchString(name):
+			l.wrong(key+".name", "%q must begin with a letter or digit and hold only letters, digits and . _ -", clip(name))
+		case names[name]:
+			l.wrong(key+".name", "there are two exports %q", name)
 		}
-		names[w.Name] = true
-		u, err := url.Parse(w.URL)
+		names[name] = true
+		if records == "all" && !c.Audit.ReadsInFile() {
+			l.wrong(key+".records", "is all, but audit.reads is %s: reads are exported from a file; name one there", c.Audit.Reads)
+		}
+	}
+	receiver := func(key, uri string) {
+		u, err := url.Parse(uri)
 		switch {
 		case err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
-			l.wrong(key+".url", "must be an https URL without user info and fragment")
+			l.wrong(key, "must be an https URL without user info and fragment")
 		case u.Scheme == "http" && !IsLoopback(u.Hostname()):
-			l.wrong(key+".url", "is plain http off loopback: records would cross the network for everybody to read; use https")
+			l.wrong(key, "is plain http off loopback: records would cross the network for everybody to read; use https")
 		}
+	}
+	for i, w := range c.Audit.Webhooks {
+		key := fmt.Sprintf("audit.webhooks[%d]", i)
+		common(key, w.Name, w.Records)
+		receiver(key+".url", w.URL)
 		if n := len(w.Secret.Value.Reveal()); n > 0 && n < 16 {
 			l.wrong(key+".secret", "is shorter than 16 bytes; make one with openssl rand -base64 32")
+		}
+	}
+	for i, o := range c.Audit.OTLP {
+		key := fmt.Sprintf("audit.otlp[%d]", i)
+		common(key, o.Name, o.Records)
+		receiver(key+".endpoint", o.Endpoint)
+	}
+	for i, a := range c.Audit.Archives {
+		key := fmt.Sprintf("audit.archives[%d]", i)
+		common(key, a.Name, a.Records)
+		l.validateStorage(key+".storage", a.Storage)
+		l.validateArchiveRoot(key+".storage", a.Storage, c.Warehouses)
+	}
+	if t := c.Audit.Table; t != nil {
+		common("audit.table", TableExport, t.Records)
+		var warehouses []string
+		for _, w := range c.Warehouses {
+			warehouses = append(warehouses, w.Name)
+		}
+		if !slices.Contains(warehouses, t.Warehouse) {
+			l.wrong("audit.table.warehouse", "there is no warehouse %q%s", clip(t.Warehouse), didYouMean(t.Warehouse, warehouses))
+		}
+		if t.Keep != 0 && t.Keep < 24*time.Hour {
+			l.wrong("audit.table.keep", "must be at least 24h: rows are removed by whole days")
+		}
+	}
+}
+
+// TableExport is the name of the export that audit.table is.
+const TableExport = "system.audit"
+
+// validateArchiveRoot keeps an archive out of where clients write.
+func (l *loader) validateArchiveRoot(key string, s Storage, warehouses []Warehouse) {
+	root, err := objstore.ParseLocation(s.Root)
+	if err != nil {
+		l.wrong(key+".root", "%v", err)
+		return
+	}
+	if want := schemes[s.Type]; want != nil && !want[root.Scheme] {
+		l.wrong(key+".root", "%s is no location of a store of type %s", root, s.Type)
+	}
+	if len(s.AllowedRoots) > 0 {
+		l.wrong(key+".allowed_roots", "does not belong to an archive: it has one root")
+	}
+	for i, w := range warehouses {
+		for _, r := range append([]string{w.Storage.Root}, w.Storage.AllowedRoots...) {
+			if other, err := objstore.ParseLocation(r); err == nil && other.Overlaps(root) {
+				l.wrong(key+".root", "%s overlaps %s of warehouses[%d]: clients could write there", root, other, i)
+			}
 		}
 	}
 }
@@ -178,6 +260,9 @@ func (l *loader) validateWarehouses(list []Warehouse) {
 			l.wrong(key+".name", "there are two warehouses %q", w.Name)
 		}
 		names[w.Name] = true
+		if w.Organisation != "" && !sharing.IsName(w.Organisation) {
+			l.wrong(key+".organisation", "%q must be 1 to 63 of a-z, 0-9, - and _, beginning with a letter", clip(w.Organisation))
+		}
 		l.validateStorage(key+".storage", w.Storage)
 		for name := range w.ClientConfig {
 			if word := secretWord(name); word != "" {

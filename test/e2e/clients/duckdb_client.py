@@ -2,38 +2,13 @@
 # Copyright The Sluice Authors
 """DuckDB with its iceberg extension against the catalog."""
 
-import glob
-import os
 import sys
 
-import duckdb
 import pyarrow as pa
-from common import CLIENT_ID, CLIENT_SECRET, FINAL, S3_ENDPOINT, S3_KEY, S3_SECRET, TOKEN, URI, WAREHOUSE, matrix, raises, same, steps
+from common import CLIENT_ID, CLIENT_SECRET, FINAL, TOKEN, URI, WAREHOUSE, matrix, raises, same, steps
+from duckdb_catalog import db, rows
 from pyiceberg.catalog import load_catalog
 from pyiceberg.view.metadata import ViewVersion
-
-
-def extension(name):
-    """The extension file that its PyPI package brings."""
-    package = __import__(f"duckdb_extension_{name}")
-    found = glob.glob(os.path.join(os.path.dirname(package.__file__), "**", f"{name}.duckdb_extension"), recursive=True)
-    if not found:
-        raise RuntimeError(f"no extension file in the package of {name}")
-    return found[0]
-
-
-db = duckdb.connect()
-for name in ("avro", "httpfs", "aws", "iceberg"):
-    db.execute(f"LOAD '{extension(name)}'")
-if S3_ENDPOINT:
-    host = S3_ENDPOINT.split("//")[1]
-    db.execute(f"CREATE SECRET s3 (TYPE s3, KEY_ID '{S3_KEY}', SECRET '{S3_SECRET}', ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false, REGION 'us-east-1')")
-# What `sharectl connect duckdb` prints, but for the extensions, which are loaded already.
-db.execute("\n".join(line for line in os.environ["SETTINGS"].splitlines() if not line.startswith(("INSTALL", "LOAD"))))
-
-
-def rows(query):
-    return db.execute(query).fetchall()
 
 
 def create_namespace():
