@@ -180,6 +180,13 @@ func AttributeType(t identity.AttributeType) string {
 // Resource is what a decision is about, with all that it lies in.
 type Resource struct{ lineage }
 
+// Name is the resource's own name, without what it lies in.
+func (r *Resource) Name() string {
+	v, _ := r.entities[r.uid].Attributes.Get("name")
+	name, _ := v.(types.String)
+	return string(name)
+}
+
 // Entities are the resource and all above it. They are not to be changed.
 func (r *Resource) Entities() cedar.EntityMap { return r.entities }
 

@@ -649,7 +649,9 @@ func policies(f *fixture) {
 	}
 	name := func(s sharing.PolicySet) string { return sharing.Key(fmt.Sprint(int(s.Layer)), s.Organisation, s.Name) }
 	list := func(layer sharing.Layer, organisation string) func(p sharing.Page) ([]sharing.PolicySet, error) {
-		return func(p sharing.Page) ([]sharing.PolicySet, error) { return f.store.PolicySets(f.ctx, layer, organisation, p) }
+		return func(p sharing.Page) ([]sharing.PolicySet, error) {
+			return f.store.PolicySets(f.ctx, layer, organisation, p)
+		}
 	}
 	platform, main, zeta, recipient := sharing.Key("1", "", "y"), sharing.Key("2", "acme", "main"), sharing.Key("2", "zeta", "z"), sharing.Key("3", "acme", "x")
 	pages(f, []string{platform, main, zeta, recipient}, name, list(0, ""))
