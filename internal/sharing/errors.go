@@ -134,3 +134,7 @@ func storeError(err error) error {
 	}
 	return &Error{Code: Internal, Reason: "INTERNAL", Message: "Internal error", Cause: err}
 }
+
+// Missing is the error of what does not exist, for whoever may not know that
+// it does.
+func Missing(kind, name string) error { return notFound(kind, name) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -291,6 +292,17 @@ func (s *Service) AcceptTerms(ctx context.Context, m Mutation, p identity.Princi
 	if p.Actor != "" {
 		return Received{}, Errorf(PermissionDenied, "ACTOR_REFUSED", "terms cannot be accepted on behalf of somebody").Try("use a token without an actor")
 	}
+	description := ""
+	if encode := m.Answer; encode != nil {
+		m.Answer = func(g any) (json.RawMessage, error) { return encode(Received{g.(Granted), description}) }
+	}
+	if g, err := s.store.Grant(ctx, id); err == nil {
+		sh, err := s.store.ShareByID(ctx, g.Share)
+		if err != nil {
+			return Received{}, storeError(named(err, "grant", id.String()))
+		}
+		description = sh.Description
+	}
 	granted, err := s.changeGrant(ctx, m, id, func(g *Grant, r *Recipient) error {
 		if !r.Is(p) || r.Disabled {
 			return notFound("grant", id.String())
@@ -307,16 +319,15 @@ func (s *Service) AcceptTerms(ctx context.Context, m Mutation, p identity.Princi
 		}
 		return nil
 	})
-	if err != nil {
-		return Received{}, err
-	}
-	sh, err := s.store.ShareByID(ctx, granted.Share)
-	return Received{granted, sh.Description}, storeError(err)
+	return Received{granted, description}, err
 }
 
 // disabled reports whether a principal is shut out.
 func (s *Service) disabled(ctx context.Context, p identity.Principal) (bool, error) {
-	rec, err := s.store.Principal(ctx, p.ID)
+	if p.Organisation == "" {
+		return false, nil
+	}
+	rec, err := s.store.Principal(ctx, p.Organisation, p.ID)
 	if err == nil || CodeOf(named(err, "", "")) == NotFound {
 		return rec.Disabled, nil
 	}

@@ -114,22 +114,22 @@ func (p *Principal) change() change {
 	return change{"principal/" + p.ID, p.Organisation, map[string]any{"admin": p.Admin, "disabled": p.Disabled}}
 }
 
-// Principal returns a principal's record.
-func (s *Service) Principal(ctx context.Context, id string) (Principal, error) {
-	return read(s.store.Principal(ctx, id))("principal", id)
+// Principal returns an organisation's record of a principal.
+func (s *Service) Principal(ctx context.Context, organisation, id string) (Principal, error) {
+	return read(s.store.Principal(ctx, organisation, id))("principal", id)
 }
 
-// Principals lists those of one organisation, or of all, by id.
+// Principals lists those of one organisation, or of all, by organisation and id.
 func (s *Service) Principals(ctx context.Context, organisation string, p Page) ([]Principal, string, error) {
 	all, err := s.store.Principals(ctx, organisation, oneMore(p))
-	page, next := more(all, p.Limit, func(p Principal) string { return p.ID })
+	page, next := more(all, p.Limit, func(p Principal) string { return Key(p.Organisation, p.ID) })
 	return page, next, storeError(err)
 }
 
 // UpdatePrincipal lets apply change all but the id and the organisation.
-func (s *Service) UpdatePrincipal(ctx context.Context, m Mutation, id string, apply func(*Principal) error) (Principal, error) {
+func (s *Service) UpdatePrincipal(ctx context.Context, m Mutation, organisation, id string, apply func(*Principal) error) (Principal, error) {
 	return mutate(ctx, s, m, func(ctx context.Context, tx Tx) (Principal, change, error) {
-		p, err := tx.Principal(ctx, id)
+		p, err := tx.Principal(ctx, organisation, id)
 		if err != nil {
 			return p, change{}, named(err, "principal", id)
 		}
@@ -142,11 +142,11 @@ func (s *Service) UpdatePrincipal(ctx context.Context, m Mutation, id string, ap
 }
 
 // DeletePrincipal deletes a record.
-func (s *Service) DeletePrincipal(ctx context.Context, m Mutation, id string) error {
+func (s *Service) DeletePrincipal(ctx context.Context, m Mutation, organisation, id string) error {
 	_, err := mutate(ctx, s, m, func(ctx context.Context, tx Tx) (struct{}, change, error) {
-		p, err := tx.Principal(ctx, id)
+		p, err := tx.Principal(ctx, organisation, id)
 		if err == nil {
-			err = firstError(checkEtag(m, "principal", id, p.Stamp), tx.DeletePrincipal(ctx, id))
+			err = firstError(checkEtag(m, "principal", id, p.Stamp), tx.DeletePrincipal(ctx, organisation, id))
 		}
 		return struct{}{}, change{resource: "principal/" + id, organisation: p.Organisation}, named(err, "principal", id)
 	})

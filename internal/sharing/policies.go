@@ -386,17 +386,23 @@ func caseOf(message string, c *policy.Cases) string {
 	return ""
 }
 
+// Activated is a set after a version became active, with what was before.
+type Activated struct {
+	Set      PolicySet
+	Previous int64 // 0: none
+}
+
 // ActivatePolicies makes a version the one in force, if nothing is wrong with
-// it. previous is what was in force before.
-func (s *Service) ActivatePolicies(ctx context.Context, m Mutation, key PolicyKey, version int64) (set PolicySet, previous int64, err error) {
+// it.
+func (s *Service) ActivatePolicies(ctx context.Context, m Mutation, key PolicyKey, version int64) (Activated, error) {
 	if version <= 0 {
-		return PolicySet{}, 0, invalid("version", "is required")
+		return Activated{}, invalid("version", "is required")
 	}
 	return s.activate(ctx, m, key, func(PolicySet) (int64, error) { return version, nil }, false)
 }
 
 // RollBackPolicies makes the version active that was before the present one.
-func (s *Service) RollBackPolicies(ctx context.Context, m Mutation, key PolicyKey) (set PolicySet, previous int64, err error) {
+func (s *Service) RollBackPolicies(ctx context.Context, m Mutation, key PolicyKey) (Activated, error) {
 	return s.activate(ctx, m, key, func(p PolicySet) (int64, error) {
 		// Back along what was activated, not what was rolled back to.
 		history, err := s.store.PolicyActivations(ctx, p.ID, Page{})
@@ -412,33 +418,35 @@ func (s *Service) RollBackPolicies(ctx context.Context, m Mutation, key PolicyKe
 	}, true)
 }
 
-func (s *Service) activate(ctx context.Context, m Mutation, key PolicyKey, choose func(PolicySet) (int64, error), rollback bool) (PolicySet, int64, error) {
+func (s *Service) activate(ctx context.Context, m Mutation, key PolicyKey, choose func(PolicySet) (int64, error), rollback bool) (Activated, error) {
 	p, err := s.PolicySet(ctx, key)
 	if err != nil {
-		return p, 0, err
+		return Activated{}, err
 	}
 	version, err := choose(p)
 	if err != nil {
-		return p, 0, err
+		return Activated{}, err
 	}
 	v, err := s.PolicyVersion(ctx, key, version)
 	if err != nil {
-		return p, 0, err
+		return Activated{}, err
 	}
 	if err := s.mayActivate(ctx, key, v); err != nil {
-		return p, 0, err
+		return Activated{}, err
 	}
-	previous := p.Active
+	if encode := m.Answer; encode != nil {
+		m.Answer = func(set any) (json.RawMessage, error) { return encode(Activated{set.(PolicySet), p.Active}) }
+	}
 	set, err := s.changeSet(ctx, m, key, func(ctx context.Context, tx Tx, now *PolicySet) (map[string]any, error) {
 		if now.Active != p.Active || now.ID != p.ID {
 			return nil, stale("policy set", key.String())
 		}
 		now.Active = version
-		return map[string]any{"version": version, "previous": previous, "rollback": rollback, "digest": v.Digest}, tx.AddPolicyActivation(ctx, PolicyActivation{
-			Set: p.ID, Version: version, Previous: previous, Principal: m.Principal, Time: s.stamp(), Rollback: rollback,
+		return map[string]any{"version": version, "previous": p.Active, "rollback": rollback, "digest": v.Digest}, tx.AddPolicyActivation(ctx, PolicyActivation{
+			Set: p.ID, Version: version, Previous: p.Active, Principal: m.Principal, Time: s.stamp(), Rollback: rollback,
 		})
 	})
-	return set, previous, err
+	return Activated{set, p.Active}, err
 }
 
 // mayActivate runs everything that can be checked of a version.

@@ -33,9 +33,11 @@ type Reader interface {
 	// Owns reports whether anything belongs to an organisation.
 	Owns(ctx context.Context, organisation string) (bool, error)
 
-	Principal(ctx context.Context, id string) (Principal, error)
-	// Principals lists those of one organisation, or with "" of all, by id;
-	// ServiceAccounts, by client id, and Warehouses, by name, likewise.
+	// Principal returns what an organisation has recorded of a principal.
+	Principal(ctx context.Context, organisation, id string) (Principal, error)
+	// Principals lists those of one organisation, or with "" of all, by
+	// organisation and id; ServiceAccounts, by client id, and Warehouses, by name,
+	// likewise.
 	Principals(ctx context.Context, organisation string, page Page) ([]Principal, error)
 	ServiceAccount(ctx context.Context, clientID string) (ServiceAccount, error)
 	ServiceAccounts(ctx context.Context, organisation string, page Page) ([]ServiceAccount, error)
@@ -126,7 +128,7 @@ type Tx interface {
 	// transaction ends; ErrNotFound when it is not there.
 	HoldOrganisation(ctx context.Context, name string) error
 	PutPrincipal(ctx context.Context, p Principal) error
-	DeletePrincipal(ctx context.Context, id string) error
+	DeletePrincipal(ctx context.Context, organisation, id string) error
 	PutServiceAccount(ctx context.Context, a ServiceAccount) error
 	DeleteServiceAccount(ctx context.Context, clientID string) error
 	PutWarehouse(ctx context.Context, w Warehouse) error

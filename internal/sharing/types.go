@@ -43,7 +43,8 @@ type Organisation struct {
 	Stamp
 }
 
-// Principal is what is recorded of a principal beside its token.
+// Principal is what an organisation has recorded of a principal beside its
+// token. It counts only for one whose token says that organisation.
 type Principal struct {
 	ID           string // identity.Principal.ID
 	Organisation string

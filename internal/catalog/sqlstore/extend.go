@@ -38,27 +38,28 @@ func Fail(t catalog.Tx, err error) {
 }
 
 // AuditBefore returns audit rows of a warehouse, newest first, also those that
-// have no place in the chain yet, and the number to go on with: that of the
-// last row. before 0 starts.
-func (s *Store) AuditBefore(ctx context.Context, warehouse uuid.UUID, before int64, n int) (rows []catalog.AuditRow, last int64, err error) {
+// have no place in the chain yet, each with the number to go on before. 0
+// starts.
+func (s *Store) AuditBefore(ctx context.Context, warehouse uuid.UUID, before int64, n int) (rows []catalog.AuditRow, numbers []int64, err error) {
 	if before <= 0 {
 		before = 1<<63 - 1
 	}
 	r, err := s.c.Query(ctx, `SELECT id, COALESCE(seq, 0), hash, `+auditColumns+` FROM audit WHERE warehouse = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, warehouse, before, limit(n))
 	if err != nil {
-		return nil, 0, wrap("read audit rows", err)
+		return nil, nil, wrap("read audit rows", err)
 	}
 	defer r.Close()
 	for r.Next() {
 		var a auditRow
+		var number int64
 		var hash []byte
-		if err := r.Scan(a.dest(&last, &a.row.Seq, &hash)...); err != nil {
-			return nil, 0, wrap("read audit rows", err)
+		if err := r.Scan(a.dest(&number, &a.row.Seq, &hash)...); err != nil {
+			return nil, nil, wrap("read audit rows", err)
 		}
 		if len(hash) == len(a.row.Hash) {
 			copy(a.row.Hash[:], hash)
 		}
-		rows = append(rows, a.finish(warehouse))
+		rows, numbers = append(rows, a.finish(warehouse)), append(numbers, number)
 	}
-	return rows, last, wrap("read audit rows", r.Err())
+	return rows, numbers, wrap("read audit rows", r.Err())
 }

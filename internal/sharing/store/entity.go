@@ -81,10 +81,11 @@ func fromMillis(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// entity is a table whose rows are T. The first column is the key by which
-// rows are changed.
+// entity is a table whose rows are T. The first keys columns, one unless said
+// otherwise, are the key by which rows are changed.
 type entity[T any] struct {
 	table   string
+	keys    int
 	columns []column[T]
 	stamp   func(*T) *sharing.Stamp // nil: rows never change
 
@@ -102,6 +103,12 @@ func stamped[T any](table string, stamp func(*T) *sharing.Stamp, columns ...colu
 	return e.prepare()
 }
 
+// keyed is the table with a key of several columns.
+func (e *entity[T]) keyed(columns int) *entity[T] {
+	e.keys = columns
+	return e.prepare()
+}
+
 // plain is a table without stamps.
 func plain[T any](table string, columns ...column[T]) *entity[T] {
 	return (&entity[T]{table: table, columns: columns}).prepare()
@@ -116,7 +123,7 @@ func (e *entity[T]) prepare() *entity[T] {
 	}
 	e.names = strings.Join(names, ", ")
 	e.insert = `INSERT INTO ` + e.table + ` (` + e.names + `) VALUES (` + strings.Join(marks, ", ") + `)`
-	e.update = `UPDATE ` + e.table + ` SET ` + strings.Join(sets, ", ") + ` WHERE ` + names[0] + ` = $1 AND version = $` + strconv.Itoa(len(names)+1)
+	e.update = `UPDATE ` + e.table + ` SET ` + strings.Join(sets, ", ") + ` WHERE ` + strings.Join(sets[:max(e.keys, 1)], " AND ") + ` AND version = $` + strconv.Itoa(len(names)+1)
 	return e
 }
 

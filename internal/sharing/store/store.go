@@ -129,15 +129,15 @@ func wrap(doing string, err error) error {
 }
 
 var principals = stamped("principals", func(p *sharing.Principal) *sharing.Stamp { return &p.Stamp },
-	field("id", func(p *sharing.Principal) *string { return &p.ID }),
 	field("organisation", func(p *sharing.Principal) *string { return &p.Organisation }),
+	field("id", func(p *sharing.Principal) *string { return &p.ID }),
 	field("display_name", func(p *sharing.Principal) *string { return &p.DisplayName }),
 	field("admin", func(p *sharing.Principal) *bool { return &p.Admin }),
 	field("disabled", func(p *sharing.Principal) *bool { return &p.Disabled }),
-)
+).keyed(2)
 
-func (r reader) Principal(ctx context.Context, id string) (sharing.Principal, error) {
-	return principals.one(ctx, r.c, `id = $1`, id)
+func (r reader) Principal(ctx context.Context, organisation, id string) (sharing.Principal, error) {
+	return principals.one(ctx, r.c, `organisation = $1 AND id = $2`, organisation, id)
 }
 
 // owned lists by a key column those of one organisation, or of all.
@@ -149,7 +149,15 @@ func owned[T any](ctx context.Context, c sqlstore.Conn, e *entity[T], owner, key
 }
 
 func (r reader) Principals(ctx context.Context, organisation string, page sharing.Page) ([]sharing.Principal, error) {
-	return owned(ctx, r.c, principals, "organisation", "id", organisation, page)
+	key, err := after(page, 2)
+	if err != nil {
+		return nil, err
+	}
+	const order = `(organisation, id) > ($1, $2) ORDER BY organisation, id LIMIT $3`
+	if organisation == "" {
+		return principals.list(ctx, r.c, order, key[0], key[1], limit(page.Limit))
+	}
+	return principals.list(ctx, r.c, `organisation = $4 AND `+order, key[0], key[1], limit(page.Limit), organisation)
 }
 
 var serviceAccounts = stamped("service_accounts", func(a *sharing.ServiceAccount) *sharing.Stamp { return &a.Stamp },
@@ -409,8 +417,8 @@ func (t *tx) PutPrincipal(ctx context.Context, p sharing.Principal) error {
 	return put(ctx, t, principals, p)
 }
 
-func (t *tx) DeletePrincipal(ctx context.Context, id string) error {
-	return remove(ctx, t, principals, `id = $1`, id)
+func (t *tx) DeletePrincipal(ctx context.Context, organisation, id string) error {
+	return remove(ctx, t, principals, `organisation = $1 AND id = $2`, organisation, id)
 }
 
 func (t *tx) PutServiceAccount(ctx context.Context, a sharing.ServiceAccount) error {

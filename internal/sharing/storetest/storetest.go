@@ -178,8 +178,8 @@ func organisations(f *fixture) {
 func principals(f *fixture) {
 	life(f, sharing.Principal{ID: "corp:alice", Organisation: "acme", DisplayName: "Alice", Admin: true, Stamp: stamp()}, noun[sharing.Principal]{
 		put:    func(tx sharing.Tx, p sharing.Principal) error { return tx.PutPrincipal(f.ctx, p) },
-		remove: func(tx sharing.Tx) error { return tx.DeletePrincipal(f.ctx, "corp:alice") },
-		get:    func(r sharing.Reader) (sharing.Principal, error) { return r.Principal(f.ctx, "corp:alice") },
+		remove: func(tx sharing.Tx) error { return tx.DeletePrincipal(f.ctx, "acme", "corp:alice") },
+		get:    func(r sharing.Reader) (sharing.Principal, error) { return r.Principal(f.ctx, "acme", "corp:alice") },
 		stamp:  func(p *sharing.Principal) *sharing.Stamp { return &p.Stamp },
 		change: func(p *sharing.Principal) { p.Admin, p.Disabled = false, true },
 	})
@@ -188,9 +188,14 @@ func principals(f *fixture) {
 			return tx.PutPrincipal(f.ctx, sharing.Principal{ID: id, Organisation: []string{"acme", "acme", "other", "acme"}[i], Stamp: stamp()})
 		})
 	}
-	key := func(p sharing.Principal) string { return p.ID }
-	pages(f, []string{"x:1", "x:2", "x:3", "x:4"}, key, func(p sharing.Page) ([]sharing.Principal, error) { return f.store.Principals(f.ctx, "", p) })
-	pages(f, []string{"x:1", "x:2", "x:4"}, key, func(p sharing.Page) ([]sharing.Principal, error) { return f.store.Principals(f.ctx, "acme", p) })
+	key := func(p sharing.Principal) string { return sharing.Key(p.Organisation, p.ID) }
+	// Another organisation's record of the same principal is another one.
+	f.do(func(tx sharing.Tx) error {
+		return tx.PutPrincipal(f.ctx, sharing.Principal{ID: "x:1", Organisation: "other", Stamp: stamp()})
+	})
+	mine := []string{sharing.Key("acme", "x:1"), sharing.Key("acme", "x:2"), sharing.Key("acme", "x:4")}
+	pages(f, append(slices.Clone(mine), sharing.Key("other", "x:1"), sharing.Key("other", "x:3")), key, func(p sharing.Page) ([]sharing.Principal, error) { return f.store.Principals(f.ctx, "", p) })
+	pages(f, mine, key, func(p sharing.Page) ([]sharing.Principal, error) { return f.store.Principals(f.ctx, "acme", p) })
 }
 
 func serviceAccounts(f *fixture) {

@@ -13,17 +13,19 @@ CREATE TABLE organisations (
     updated_at   BIGINT NOT NULL
 );
 
+-- Each organisation has its own records, also of principals of others: those
+-- count for nothing.
 CREATE TABLE principals (
-    id           TEXT COLLATE "C" PRIMARY KEY,
     organisation TEXT COLLATE "C" NOT NULL,
+    id           TEXT COLLATE "C" NOT NULL,
     display_name TEXT COLLATE "C" NOT NULL,
     admin        BOOLEAN NOT NULL,
     disabled     BOOLEAN NOT NULL,
     version      BIGINT NOT NULL,
     created_at   BIGINT NOT NULL,
-    updated_at   BIGINT NOT NULL
+    updated_at   BIGINT NOT NULL,
+    PRIMARY KEY (organisation, id)
 );
-CREATE INDEX principals_organisation ON principals (organisation, id);
 
 -- secrets: a JSON list of argon2id hashes with their ids and times.
 CREATE TABLE service_accounts (

@@ -13,17 +13,19 @@ CREATE TABLE organisations (
     updated_at   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Each organisation has its own records, also of principals of others: those
+-- count for nothing.
 CREATE TABLE principals (
-    id           TEXT PRIMARY KEY,
     organisation TEXT NOT NULL,
+    id           TEXT NOT NULL,
     display_name TEXT NOT NULL,
     admin        INTEGER NOT NULL,
     disabled     INTEGER NOT NULL,
     version      INTEGER NOT NULL,
     created_at   INTEGER NOT NULL,
-    updated_at   INTEGER NOT NULL
+    updated_at   INTEGER NOT NULL,
+    PRIMARY KEY (organisation, id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX principals_organisation ON principals (organisation, id);
 
 -- secrets: a JSON list of argon2id hashes with their ids and times.
 CREATE TABLE service_accounts (

@@ -84,7 +84,8 @@ type Principal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id in records: "account:<client id>", or "<issuer>:<subject>".
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The organisation. A token that says another does not get the role.
+	// Whose record it is; empty: the caller's organisation's. It counts only for
+	// a principal whose token says this organisation.
 	Organisation string `protobuf:"bytes,2,opt,name=organisation,proto3" json:"organisation,omitempty"`
 	// For people.
 	DisplayName string `protobuf:"bytes,3,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
@@ -477,7 +478,9 @@ func (x *CreatePrincipalResponse) GetPrincipal() *Principal {
 type GetPrincipalRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Whose record; empty: the caller's organisation's.
+	Organisation  string `protobuf:"bytes,2,opt,name=organisation,proto3" json:"organisation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +518,13 @@ func (*GetPrincipalRequest) Descriptor() ([]byte, []int) {
 func (x *GetPrincipalRequest) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+func (x *GetPrincipalRequest) GetOrganisation() string {
+	if x != nil {
+		return x.Organisation
 	}
 	return ""
 }
@@ -687,7 +697,8 @@ func (x *ListPrincipalsResponse) GetNextPageToken() string {
 // See PrincipalService.UpdatePrincipal.
 type UpdatePrincipalRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required. Its id says which; its etag, if given, must be current.
+	// Required. Its organisation and id say which; its etag, if given, must be
+	// current.
 	Principal *Principal `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
 	// Which fields to take: display_name, role, disabled. Absent: those that are
 	// not empty.
@@ -814,7 +825,9 @@ type DeletePrincipalRequest struct {
 	// See CreateOrganisationRequest.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Checks and answers, but changes nothing.
-	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Whose record; empty: the caller's organisation's.
+	Organisation  string `protobuf:"bytes,5,opt,name=organisation,proto3" json:"organisation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -875,6 +888,13 @@ func (x *DeletePrincipalRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *DeletePrincipalRequest) GetOrganisation() string {
+	if x != nil {
+		return x.Organisation
+	}
+	return ""
 }
 
 // See PrincipalService.DeletePrincipal.
@@ -1935,9 +1955,10 @@ const file_sluice_admin_v1_principal_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"S\n" +
 	"\x17CreatePrincipalResponse\x128\n" +
-	"\tprincipal\x18\x01 \x01(\v2\x1a.sluice.admin.v1.PrincipalR\tprincipal\"%\n" +
+	"\tprincipal\x18\x01 \x01(\v2\x1a.sluice.admin.v1.PrincipalR\tprincipal\"I\n" +
 	"\x13GetPrincipalRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"P\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
+	"\forganisation\x18\x02 \x01(\tR\forganisation\"P\n" +
 	"\x14GetPrincipalResponse\x128\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.sluice.admin.v1.PrincipalR\tprincipal\"w\n" +
 	"\x15ListPrincipalsRequest\x12\"\n" +
@@ -1958,13 +1979,14 @@ const file_sluice_admin_v1_principal_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12#\n" +
 	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\"S\n" +
 	"\x17UpdatePrincipalResponse\x128\n" +
-	"\tprincipal\x18\x01 \x01(\v2\x1a.sluice.admin.v1.PrincipalR\tprincipal\"\x80\x01\n" +
+	"\tprincipal\x18\x01 \x01(\v2\x1a.sluice.admin.v1.PrincipalR\tprincipal\"\xa4\x01\n" +
 	"\x16DeletePrincipalRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12#\n" +
-	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\"\x19\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12\"\n" +
+	"\forganisation\x18\x05 \x01(\tR\forganisation\"\x19\n" +
 	"\x17DeletePrincipalResponse\"\xdf\x02\n" +
 	"\x0eServiceAccount\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\"\n" +
