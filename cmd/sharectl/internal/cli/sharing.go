@@ -49,7 +49,8 @@ var (
 		noun: "principal", short: "Who has a role, or is shut out", service: "PrincipalService", typ: "Principal", plural: "Principals", id: "id", scope: "organisation", args: "ID",
 		columns: []column{{"ID", "id"}, {"ORGANISATION", "organisation"}, {"ROLE", "role"}, {"DISABLED", "disabled"}},
 		fields: []fieldFlag{
-			displayName(), {flag: "role", field: "role", usage: "organisation-admin or none", words: roleWords},
+			displayName(),
+			{flag: "role", field: "role", usage: "organisation-admin or none", words: roleWords},
 			{flag: "disabled", field: "disabled", usage: "shut out", kind: "bool"},
 		},
 	}
@@ -75,7 +76,8 @@ var (
 		noun: "share", short: "Shares: tables, views and namespaces shown to recipients", service: "ShareService", typ: "Share", plural: "Shares", id: "name", scope: "organisation",
 		columns: []column{{"NAME", "name"}, {"ORGANISATION", "organisation"}, {"MEMBERS", "memberCount"}, {"ON DROP", "onDrop"}, {"DISPLAY NAME", "displayName"}},
 		fields: []fieldFlag{
-			displayName(), {flag: "description", field: "description", usage: "what recipients read about it"},
+			displayName(),
+			{flag: "description", field: "description", usage: "what recipients read about it"},
 			{flag: "on-drop", field: "onDrop", usage: "what happens when a shared object is dropped: block or remove", words: onDropWords},
 		},
 		force: true,
@@ -84,7 +86,8 @@ var (
 		noun: "recipient", short: "Recipients: to whom you share, and how they are known", service: "RecipientService", typ: "Recipient", plural: "Recipients", id: "name", scope: "provider",
 		columns: []column{{"NAME", "name"}, {"PROVIDER", "provider"}, {"ORGANISATION", "organisation"}, {"KNOWN BY", "knownBy"}, {"DISABLED", "disabled"}},
 		fields: []fieldFlag{
-			displayName(), {flag: "is", field: "organisation", usage: "the organisation that the recipient is"},
+			displayName(),
+			{flag: "is", field: "organisation", usage: "the organisation that the recipient is"},
 			{flag: "disabled", field: "disabled", usage: "shut out, with all its grants", kind: "bool"},
 		},
 		flags: func(cmd *cobra.Command, set bool) {
