@@ -46,7 +46,7 @@ var (
 		},
 	}
 	principals = &resource{
-		noun: "principal", short: "Who has a role, or is shut out", service: "PrincipalService", typ: "Principal", plural: "Principals", id: "id", scope: "organisation", args: "ID",
+		noun: "principal", short: "Who has a role, or is shut out", service: "PrincipalService", typ: "Principal", plural: "Principals", id: "id", scope: "organisation", keyed: true, args: "ID",
 		columns: []column{{"ID", "id"}, {"ORGANISATION", "organisation"}, {"ROLE", "role"}, {"DISABLED", "disabled"}},
 		fields: []fieldFlag{
 			displayName(),
@@ -83,7 +83,7 @@ var (
 		force: true,
 	}
 	recipients = &resource{
-		noun: "recipient", short: "Recipients: to whom you share, and how they are known", service: "RecipientService", typ: "Recipient", plural: "Recipients", id: "name", scope: "provider",
+		noun: "recipient", short: "Recipients: to whom you share, and how they are known", service: "RecipientService", typ: "Recipient", plural: "Recipients", id: "name", scope: "provider", keyed: true,
 		columns: []column{{"NAME", "name"}, {"PROVIDER", "provider"}, {"ORGANISATION", "organisation"}, {"KNOWN BY", "knownBy"}, {"DISABLED", "disabled"}},
 		fields: []fieldFlag{
 			displayName(),
@@ -391,7 +391,7 @@ func (a *app) shareCommand() *cobra.Command {
 			}
 			answer, err := a.change(cmd.Context(), "ShareService", "ModifyShareMembers", message{"share": args[0], "add": all})
 			if err != nil {
-				return shares.missing(err)
+				return err
 			}
 			if a.format != "table" {
 				return a.encode(answer)
@@ -585,11 +585,7 @@ func (a *app) grantCommand() *cobra.Command {
 			if _, err := grants.fill(a, cmd, m, false); err != nil {
 				return err
 			}
-			for k, v := range m {
-				if v == nil {
-					delete(m, k)
-				}
-			}
+			dropNil(m)
 			answer, err := a.change(cmd.Context(), "GrantService", "CreateGrant", message{"grant": m})
 			if err != nil {
 				return err
