@@ -94,6 +94,8 @@ func segmentOf(path string) (s Segment, ok bool, err error) {
 	return s, false, nil
 }
 
+var errNoLine = errors.New("remove it to export the log from the oldest file on")
+
 // maxLookAhead is how many lines of a file's beginning may be no records:
 // those from before the chain, or what a killed server left.
 const maxLookAhead = 100_000
@@ -314,6 +316,12 @@ func (s *Shipper) collect(final bool) (b Batch, end int64, err error) {
 	}
 	if info.Size() < end {
 		return b, end, fmt.Errorf("%s was cut off below what was exported: rotate the log by renaming it and sending SIGHUP", s.file.Name())
+	}
+	if end != 0 {
+		var before [1]byte
+		if _, err := s.file.ReadAt(before[:], end-1); err != nil || before[0] != '\n' {
+			return b, end, fmt.Errorf("%s names a place in %s where no line begins: it was altered; %w", s.cursorPath(), s.file.Name(), errors.Join(err, errNoLine))
+		}
 	}
 	var (
 		here      = end

@@ -6,6 +6,7 @@ package audit
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -224,6 +225,24 @@ func TestShippingStops(t *testing.T) {
 	}
 	if r := verify(t, VerifyOptions{Keys: NewKeys(signer.Public())}, got.Bytes()); !r.OK() || r.Records != 9 {
 		t.Errorf("%+v", r)
+	}
+	noted := read(t, s.cursorPath())
+	for _, offset := range []int64{s.at.Offset - 1, s.at.Offset - 700, -5} {
+		moved := s.at
+		moved.Offset = offset
+		raw, err := json.Marshal(moved)
+		if err == nil {
+			err = os.WriteFile(s.cursorPath(), raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := shipper(path, &got).Round(t.Context()); err == nil {
+			t.Errorf("from the middle of a line, byte %d, it goes on", offset)
+		}
+	}
+	if err := os.WriteFile(s.cursorPath(), noted, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
