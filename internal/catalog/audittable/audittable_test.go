@@ -410,10 +410,12 @@ func TestClientsCannotChangeIt(t *testing.T) {
 func TestManyCommits(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	partition := uuid.NewString()
-	lines := h.chain(partition, 2*keepSnapshots+10)
-	for to := 1; to <= len(lines) && to < 2*keepSnapshots+12; to++ {
-		if err := h.sink().Send(t.Context(), batchOf(t, "warehouses/sales", lines[to-1:to])); err != nil {
+	const keepSnapshots = 10
+	lines := h.chain(uuid.NewString(), 2*keepSnapshots+30)
+	sink := h.sink()
+	sink.snapshots = keepSnapshots
+	for to := 1; to < 2*keepSnapshots+32; to++ {
+		if err := sink.Send(t.Context(), batchOf(t, "warehouses/sales", lines[to-1:to])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -425,10 +427,10 @@ func TestManyCommits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := doc.SnapshotCount(); n > keepSnapshots+20 {
+	if n := doc.SnapshotCount(); n > 2*keepSnapshots {
 		t.Errorf("%d snapshots", n)
 	}
-	if n := len(h.rows(t)); n != 2*keepSnapshots+11 {
+	if n := len(h.rows(t)); n != 2*keepSnapshots+31 {
 		t.Errorf("%d rows", n)
 	}
 	h.Close() // old metadata files are removed behind commits
@@ -442,7 +444,7 @@ func TestManyCommits(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || counts["metadata"] > 25 || counts["lists"] > keepSnapshots+20 {
+	if err != nil || counts["metadata"] > 25 || counts["lists"] > 2*keepSnapshots {
 		t.Errorf("%v, %v", counts, err)
 	}
 }
