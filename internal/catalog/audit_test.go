@@ -147,6 +147,9 @@ func TestAuditSealer(t *testing.T) {
 	// before nor by one that starts.
 	s = newSealer()
 	round(false, 15, 15)
+	if lag := s.Progress.Lag(now.Add(time.Minute)); lag != 0 {
+		t.Errorf("a chain that is sealed has failed for %s", lag)
+	}
 	for range 2 {
 		store.on = true
 		change(3)
@@ -155,6 +158,9 @@ func TestAuditSealer(t *testing.T) {
 		}
 		if err := s.Round(ctx, true); err != nil {
 			t.Errorf("the same again: %v", err)
+		}
+		if lag := s.Progress.Lag(now.Add(time.Minute)); lag != time.Minute {
+			t.Errorf("it has failed for %s", lag)
 		}
 		if state, err := h.store.AuditState(ctx, h.ID()); err != nil || state.Checkpoint != 15 {
 			t.Errorf("%+v, %v", state, err)
