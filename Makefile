@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/sluice-data/sluice/internal/server.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/sluice-data/sluice/internal/server.Version=$(VERSION) -X main.version=$(VERSION)
 
 .PHONY: help
 help: ## show this list
@@ -16,7 +16,7 @@ demo: ## start catalogd, load real data, query it, and leave it running (DEMO_EX
 	@demo/run
 
 .PHONY: build
-build: ## build bin/catalogd
+build: ## build bin/catalogd and bin/sharectl
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
@@ -35,20 +35,24 @@ test-race: ## the tests under the race detector
 fmt: ## format all Go files with gofumpt
 	@"$$($(GO) run ./test/tools gofumpt)" -l -w cmd internal test benchmarks
 
+.PHONY: proto
+proto: ## generate code and docs/admin-api.json from proto/*.proto
+	@proto/generate
+
 .PHONY: lint
-lint: ## golangci-lint, gofumpt, govulncheck, licences of all dependencies
+lint: ## golangci-lint, gofumpt, buf, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e
-e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|faults|audit|openapi runs a part
-	@$(GO) run ./test/e2e -only '$(ONLY)'
+e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|identity|keycloak|policy|faults|audit|openapi runs a part, LONG=1 keycloak too
+	@$(GO) run ./test/e2e -only '$(ONLY)' $(if $(LONG),-long)
 
 .PHONY: conformance
 conformance: ## run the conformance suite against any catalog: URI=… [TOKEN=…] [WAREHOUSE=…] [ONLY=regexp]
 	@$(GO) run ./test/conformance -uri '$(URI)' -token '$(TOKEN)' -warehouse '$(WAREHOUSE)' -only '$(ONLY)'
 
 .PHONY: bench
-bench: bench-catalog ## all benchmarks
+bench: bench-catalog bench-policy ## all benchmarks
 
 .PHONY: bench-catalog
 bench-catalog: build ## the catalog beside the Iceberg reference fixture; QUICK=1 takes a minute
@@ -61,3 +65,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s) each
 .PHONY: clean
 clean: ## remove what was built here (not the caches)
 	rm -rf bin dist
+
+.PHONY: bench-policy
+bench-policy: ## token checks and policy decisions beside cedar.Authorize; half a minute
+	@$(GO) run ./benchmarks/policy

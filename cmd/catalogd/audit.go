@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +22,6 @@ import (
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/audit/archive"
 	"github.com/sluice-data/sluice/internal/catalog"
-	"github.com/sluice-data/sluice/internal/secret"
 	"github.com/sluice-data/sluice/internal/server"
 	"github.com/sluice-data/sluice/internal/server/config"
 )
@@ -276,31 +274,12 @@ func verifyOptions(c *config.Config, keyFiles, checkpointFiles []string) (audit.
 		}
 		o.Keys = keys
 	}
-	for _, name := range keyFiles {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			return o, err
-		}
-		key, err := audit.ParseVerifyKey(secret.New(string(raw)))
-		if err != nil {
-			return o, fmt.Errorf("%s: %w", name, err)
-		}
-		o.Keys[key.ID()] = key
+	if err := audit.ReadKeys(o.Keys, keyFiles...); err != nil {
+		return o, err
 	}
-	for _, name := range checkpointFiles {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			return o, err
-		}
-		for line := range bytes.Lines(raw) {
-			c, err := audit.ParseCheckpoint(line)
-			if err != nil {
-				return o, fmt.Errorf("%s: %w", name, err)
-			}
-			o.Checkpoints = append(o.Checkpoints, c)
-		}
-	}
-	return o, nil
+	var err error
+	o.Checkpoints, err = audit.ReadCheckpoints(checkpointFiles...)
+	return o, err
 }
 
 // errAltered is what verify ends with when a log is not whole.
@@ -321,10 +300,9 @@ func auditVerify(o audit.VerifyOptions, format string, strict bool, each func(fu
 		altered = altered || !report.OK()
 		unproven = unproven || report.Unproven() > 0 || report.Older > 0 || len(o.Keys) == 0
 		if format == "json" {
-			return json.NewEncoder(stdout).Encode(map[string]any{"log": t.name, "ok": report.OK(), "signed": len(o.Keys) > 0, "unproven": report.Unproven(), "report": report})
+			return json.NewEncoder(stdout).Encode(report.Summary(t.name, len(o.Keys) > 0))
 		}
-		printReport(stdout, t.name, report, len(o.Keys) > 0)
-		return nil
+		return report.WriteText(stdout, t.name, len(o.Keys) > 0)
 	})
 	if altered {
 		err = errors.Join(err, errAltered)
@@ -333,39 +311,4 @@ func auditVerify(o audit.VerifyOptions, format string, strict bool, each func(fu
 		err = errors.Join(err, errUnproven)
 	}
 	return err
-}
-
-func printReport(w io.Writer, name string, r *audit.Report, signed bool) {
-	verdict := "ok  "
-	if !r.OK() {
-		verdict = "FAIL"
-	}
-	fmt.Fprintf(w, "%s %s: %d records in %d partitions\n", verdict, name, r.Records, len(r.Partitions))
-	for _, p := range r.Problems {
-		fmt.Fprintf(w, "     %s\n", p)
-	}
-	if more := r.Found - int64(len(r.Problems)); more > 0 {
-		fmt.Fprintf(w, "     and %d more\n", more)
-	}
-	switch n := r.Unproven(); {
-	case !signed && r.Records > 0:
-		fmt.Fprintf(w, "     no key was given: the chain shows damage, not the work of somebody who made it anew\n")
-	case n > 0:
-		fmt.Fprintf(w, "     unproven tail of %d records: no checkpoint covers them yet\n", n)
-	}
-	if r.Torn {
-		fmt.Fprintf(w, "     the last line is not finished\n")
-	}
-	if r.Older > 0 {
-		fmt.Fprintf(w, "     %d records are from before there was a chain: nothing proves them\n", r.Older)
-	}
-	for _, p := range r.Partitions {
-		if p.After != nil {
-			fmt.Fprintf(w, "     partition %s begins after record %d of %s, which is not here\n", p.ID, p.After.Seq, p.After.Partition)
-		}
-	}
-	if n := len(r.Partitions); n > 0 && signed && r.Partitions[n-1].Checkpoint != nil {
-		c := r.Partitions[n-1].Checkpoint
-		fmt.Fprintf(w, "     last checkpoint, worth keeping elsewhere: record %d of %s, %s\n", c.Seq, c.Partition, c.Time.Format(time.RFC3339))
-	}
 }

@@ -82,11 +82,12 @@ func TestAudit(t *testing.T) {
 		t.Errorf("a clean end leaves an unproven tail:\n%s", whole)
 	}
 	for args, want := range map[string]int{
+		"--operation getToken":                         1,
 		"--operation createNamespace":                  3,
 		"--operation loadNamespaceMetadata":            3,
 		"--resource b":                                 2,
 		"--outcome denied":                             1,
-		"--principal account:alice --since 1h":         6,
+		"--principal account:alice --since 1h":         7,
 		"--until 1h":                                   0,
 		"--outcome ok --resource a --actor somebody":   0,
 		"--warehouse main --operation createNamespace": 3,

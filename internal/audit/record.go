@@ -88,7 +88,7 @@ func (p Policy) String() string {
 // Record is one thing that happened: a request that was answered, a change, a
 // credential, a file, a stream. Fields that do not apply are empty, and left
 // out of its line. None of them ever holds a secret or a value of a table's
-// data: they are names, numbers and, in Detail, locations.
+// data: they are names, numbers and, in Detail, locations and grant types.
 type Record struct {
 	Kind      Kind
 	Time      time.Time

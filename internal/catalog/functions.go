@@ -76,7 +76,7 @@ func (w *Warehouse) PutFunction(ctx context.Context, m Mutation, id Ident, raw j
 func (w *Warehouse) DropFunction(ctx context.Context, m Mutation, id Ident) error {
 	at := w.stamp()
 	return storeError(w.store.Update(ctx, func(tx Tx) error {
-		gone, err := w.drop(ctx, tx, id, KindFunction, at, time.Time{}, false)
+		gone, err := w.drop(ctx, tx, m, id, KindFunction, at, time.Time{}, false)
 		if err != nil {
 			return err
 		}

@@ -138,6 +138,11 @@ func (w *Warehouse) checkNamespaceLocation(field string, properties map[string]s
 func (w *Warehouse) DropNamespace(ctx context.Context, m Mutation, ns Namespace) error {
 	at := w.stamp()
 	return storeError(w.store.Update(ctx, func(tx Tx) error {
+		if w.watcher != nil {
+			if err := w.watcher.DroppingNamespace(ctx, tx, m, at, w.id, ns); err != nil {
+				return err
+			}
+		}
 		switch err := tx.DropNamespace(ctx, w.id, ns); {
 		case errors.Is(err, ErrNoNamespace):
 			return noNamespace(ns)

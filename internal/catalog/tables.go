@@ -365,6 +365,11 @@ func (w *Warehouse) RegisterTable(ctx context.Context, m Mutation, ns Namespace,
 			case err != nil:
 				return err
 			}
+			if w.watcher != nil {
+				if err := w.watcher.Replaced(ctx, tx, m, at, existing, obj); err != nil {
+					return err
+				}
+			}
 		} else if err := w.insertObject(ctx, tx, obj, own); err != nil {
 			return err
 		}
@@ -443,7 +448,7 @@ func (w *Warehouse) UnregisterTable(ctx context.Context, m Mutation, id Ident) (
 		var gone Object
 		err := w.store.Update(ctx, func(tx Tx) error {
 			var err error
-			if gone, err = w.drop(ctx, tx, id, KindTable, at, time.Time{}, false); err != nil {
+			if gone, err = w.drop(ctx, tx, m, id, KindTable, at, time.Time{}, false); err != nil {
 				return err
 			}
 			if gone.MetadataLocation != obj.MetadataLocation {
@@ -510,7 +515,7 @@ func (w *Warehouse) dropObject(ctx context.Context, m Mutation, id Ident, kind K
 		expires = at.Add(w.opts.SoftDelete)
 	}
 	err := w.store.Update(ctx, func(tx Tx) error {
-		gone, err := w.drop(ctx, tx, id, kind, at, expires, purge != nil)
+		gone, err := w.drop(ctx, tx, m, id, kind, at, expires, purge != nil)
 		if err != nil {
 			return err
 		}
@@ -533,7 +538,10 @@ func (w *Warehouse) dropObject(ctx context.Context, m Mutation, id Ident, kind K
 }
 
 // drop is Tx.DropObject with this package's errors.
-func (w *Warehouse) drop(ctx context.Context, tx Tx, id Ident, kind Kind, at, expires time.Time, purge bool) (Object, error) {
+func (w *Warehouse) drop(ctx context.Context, tx Tx, m Mutation, id Ident, kind Kind, at, expires time.Time, purge bool) (Object, error) {
+	if err := w.dropping(ctx, tx, m, at, id, kind); err != nil {
+		return Object{}, err
+	}
 	obj, err := tx.DropObject(ctx, w.id, kind, id, at, expires, purge)
 	switch {
 	case errors.Is(err, ErrNoObject):
@@ -566,6 +574,11 @@ func (w *Warehouse) rename(ctx context.Context, m Mutation, from, to Ident, kind
 			return Errorf(AlreadyExists, "Cannot rename %s to %s. %s already exists", from, to, title[w.holder(ctx, tx, to, kind)])
 		case err != nil:
 			return err
+		}
+		if w.watcher != nil {
+			if err := w.watcher.Renamed(ctx, tx, m, at, from, obj); err != nil {
+				return err
+			}
 		}
 		return w.record(ctx, tx, m, change{
 			at: at, event: kind.String() + ".renamed", resource: from.Resource(), namespace: to.Namespace, object: obj,

@@ -61,8 +61,10 @@ type Config struct {
 	// path style). It never holds a secret.
 	ClientConfig map[string]string
 	Observer     Observer
-	Logger       *slog.Logger
-	Now          func() time.Time
+	// Watcher hears of drops and renames; optional.
+	Watcher Watcher
+	Logger  *slog.Logger
+	Now     func() time.Time
 }
 
 // Warehouse is a named root with its namespaces and all operations on them.
@@ -77,6 +79,7 @@ type Warehouse struct {
 	cache    *MetadataCache
 	client   map[string]string
 	observer Observer
+	watcher  Watcher
 	log      *slog.Logger
 	now      func() time.Time
 
@@ -114,6 +117,7 @@ func OpenWarehouse(ctx context.Context, cfg Config) (*Warehouse, error) {
 		cache:    cfg.Cache,
 		client:   maps.Clone(cfg.ClientConfig),
 		observer: cfg.Observer,
+		watcher:  cfg.Watcher,
 		log:      cfg.Logger,
 		now:      cfg.Now,
 	}

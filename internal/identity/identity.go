@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -42,14 +43,18 @@ type Config struct {
 	// TrustedProxies are believed about where a request comes from.
 	TrustedProxies []netip.Prefix
 	Limits         Limits
-	// Observe is called after each attempt: kind "bearer", "certificate" or
-	// "client", outcome "ok", "refused", "throttled" or "unavailable".
+	// Observe is called after each attempt: kind "bearer", "certificate",
+	// "client" or "activation", outcome "ok", "refused", "throttled" or
+	// "unavailable".
 	// ObserveIssuer is called after each request to an issuer, outcome "ok" or
 	// "error". They must not block.
 	Observe       func(kind, outcome string)
 	ObserveIssuer func(issuer, outcome string)
-	Logger        *slog.Logger
-	Now           func() time.Time
+	// Record is called with each request for a token, before it is answered;
+	// an error turns the answer into a 503.
+	Record func(context.Context, TokenRequest) error
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // StaticToken is a fixed token of an account.
@@ -62,9 +67,10 @@ type StaticToken struct {
 // default.
 type Limits struct {
 	Window time.Duration // 1 minute
-	// ClientFailures are wrong secrets per client id and address (10).
+	// ClientFailures are wrong secrets per client id and address, and
+	// activation links that are not valid per caller (10).
 	ClientFailures int
-	// AddressFailures are wrong secrets per address (100).
+	// AddressFailures are wrong secrets per address, and such links (100).
 	AddressFailures int
 	// TokenFailures are invalid bearer tokens per address (600). A valid
 	// token is never refused for the failures of others.

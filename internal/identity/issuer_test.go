@@ -518,6 +518,20 @@ func TestForgedKeyIdsCauseOneFetch(t *testing.T) {
 	if n := p.fetches.Load() - before; n > 1 {
 		t.Errorf("300 forged key ids caused %d fetches", n)
 	}
+	// The timer does not make room for more of them.
+	keys := f.issuers[0].verifier.(*jwtVerifier).keys
+	for range 3 {
+		f.clock.Add(5 * time.Second)
+		if err := keys.update(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.withToken(sign(t, "ed", p.claimsAt(f.clock.Now(), nil), map[string]any{"kid": "forged-again"})); statusOf(err) != http.StatusUnauthorized {
+			t.Errorf("a forged key id: %v", err)
+		}
+	}
+	if n := p.fetches.Load() - before; n != 4 {
+		t.Errorf("%d fetches, want one for a forged id and three by the timer", n)
+	}
 }
 
 func TestIssuerKeyRotation(t *testing.T) {
@@ -528,9 +542,13 @@ func TestIssuerKeyRotation(t *testing.T) {
 	if _, err := f.withToken(old); err != nil {
 		t.Fatal(err)
 	}
-	// A new key is accepted at its first use, by all who come with it at once.
+	// A new key is accepted at its first use, by all who come with it at once,
+	// even when the keys were fetched a moment ago.
+	keys := f.issuers[0].verifier.(*jwtVerifier).keys
+	if err := keys.update(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
 	p.publish("rsa", "rsa2")
-	f.clock.Add(unknownKeyEvery)
 	before := p.fetches.Load()
 	fresh := sign(t, "rsa2", p.claimsAt(f.clock.Now(), nil), nil)
 	var wg sync.WaitGroup
@@ -552,7 +570,7 @@ func TestIssuerKeyRotation(t *testing.T) {
 		t.Fatalf("before the keys are fetched again: %v", err)
 	}
 	f.clock.Add(time.Minute)
-	if err := f.issuers[0].verifier.(*jwtVerifier).keys.update(t.Context(), time.Second); err != nil {
+	if err := keys.update(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.withToken(old); statusOf(err) != http.StatusUnauthorized {
@@ -564,7 +582,7 @@ func TestIssuerKeyRotation(t *testing.T) {
 	// A key that keeps its id and changes is a removed one, too.
 	p.set(func(p *provider) { p.keys = []map[string]any{jwkOf("rsa2", testKeys()["rsa3"].Public())} })
 	f.clock.Add(time.Minute)
-	if err := f.issuers[0].verifier.(*jwtVerifier).keys.update(t.Context(), time.Second); err != nil {
+	if err := keys.update(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.withToken(fresh); statusOf(err) != http.StatusUnauthorized {

@@ -58,9 +58,11 @@ type keySet struct {
 	generation atomic.Uint64
 
 	mu        sync.Mutex // guards what is below, and fetching
-	attempted time.Time
-	failed    error                        // of the last attempt
-	prints    map[string][sha256.Size]byte // of the keys, by id
+	attempted time.Time  // by whomever
+	looked    time.Time  // for an unknown key id
+	failed    error      // of the last attempt
+	// prints are of the keys, by id.
+	prints map[string][sha256.Size]byte
 }
 
 // usable reports whether there are keys that are not too old.
@@ -91,7 +93,7 @@ func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 		return key, nil
 	}
 	// The issuer may have a new key; or the id is forged.
-	if err := k.update(ctx, unknownKeyEvery); err != nil {
+	if err := k.look(ctx); err != nil {
 		return jwkset.JWK{}, &unavailableError{k.name, err}
 	}
 	return k.MemoryJWKSet.KeyRead(ctx, id)
@@ -100,11 +102,24 @@ func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 // update fetches the keys unless that was tried less than every ago; then it
 // returns how that ended. Callers at the same time share one fetch.
 func (k *keySet) update(ctx context.Context, every time.Duration) error {
+	return k.share(ctx, &k.attempted, every)
+}
+
+// look fetches the keys for an unknown id, unless that was done less than
+// unknownKeyEvery ago. A fetch by the timer does not count: the first token of
+// a new key is accepted, however short a time before the timer went off.
+func (k *keySet) look(ctx context.Context) error {
+	return k.share(ctx, &k.looked, unknownKeyEvery)
+}
+
+// share makes one fetch of several that are wanted at the same time. last is
+// when the like was done before.
+func (k *keySet) share(ctx context.Context, last *time.Time, every time.Duration) error {
 	done := k.flight.DoChan("", func() (any, error) {
 		// For all who wait, so no one's leaving ends it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*fetchTimeout)
 		defer cancel()
-		return nil, k.fetchNow(ctx, every)
+		return nil, k.fetchNow(ctx, last, every)
 	})
 	select {
 	case r := <-done:
@@ -114,14 +129,14 @@ func (k *keySet) update(ctx context.Context, every time.Duration) error {
 	}
 }
 
-func (k *keySet) fetchNow(ctx context.Context, every time.Duration) error {
+func (k *keySet) fetchNow(ctx context.Context, last *time.Time, every time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
-	if !k.attempted.IsZero() && now.Sub(k.attempted) < every {
+	if !last.IsZero() && now.Sub(*last) < every {
 		return k.failed
 	}
-	k.attempted = now
+	k.attempted, *last = now, now
 	keys, err := k.fetch(ctx)
 	if k.failed = err; err != nil {
 		k.observe("error")

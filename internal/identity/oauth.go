@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -38,6 +39,9 @@ type oauthError struct {
 	challenge   string
 	retryAfter  time.Duration
 	cause       error // for logs
+	// denied is set when the caller may not have what it asks for, not when
+	// it asks in the wrong way or at the wrong time.
+	denied bool
 }
 
 func (e *oauthError) Error() string {
@@ -49,6 +53,19 @@ func (e *oauthError) Error() string {
 
 func invalidRequest(format string, args ...any) *oauthError {
 	return &oauthError{status: http.StatusBadRequest, code: "invalid_request", description: fmt.Sprintf(format, args...)}
+}
+
+// TokenRequest is what the audit log hears of a request for a token.
+type TokenRequest struct {
+	// Principal and Actor are the ids that the token is, or would have been,
+	// for; "" as far as they were not proved.
+	Principal, Actor string
+	Address          netip.Addr
+	// Grant is the grant type, "" for one that is not known.
+	Grant  string
+	Status int // of the answer
+	// Denied is set when the caller may not have the token.
+	Denied bool
 }
 
 // tokenResponse is RFC 6749 section 5.1 and RFC 8693 section 2.2.1.
@@ -65,7 +82,12 @@ type tokenResponse struct {
 // token exchange (RFC 8693) to renew a token or to act for its subject.
 func (s *Service) TokenEndpoint() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := s.token(w, r)
+		heard := &TokenRequest{Address: ClientAddress(r, s.cfg.TrustedProxies), Status: http.StatusOK}
+		answer, err := s.token(w, r, heard)
+		if recordErr := s.record(r.Context(), heard, err); recordErr != nil {
+			// What is not recorded does not happen: the token is thrown away.
+			err = recordErr
+		}
 		h := w.Header()
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "no-store")
@@ -78,11 +100,34 @@ func (s *Service) TokenEndpoint() http.Handler {
 	})
 }
 
-func (s *Service) writeOAuthError(w http.ResponseWriter, r *http.Request, err error) {
+// record tells the audit log of a request for a token, before it is answered.
+func (s *Service) record(ctx context.Context, heard *TokenRequest, err error) error {
+	if s.cfg.Record == nil {
+		return nil
+	}
+	if err != nil {
+		e := asOAuthError(err)
+		heard.Status, heard.Denied = e.status, e.denied
+	}
+	if err := s.cfg.Record(ctx, *heard); err != nil {
+		return &oauthError{
+			status: http.StatusServiceUnavailable, code: "temporarily_unavailable", retryAfter: time.Second,
+			description: "the request cannot be recorded in the audit log now; try again", cause: err,
+		}
+	}
+	return nil
+}
+
+func asOAuthError(err error) *oauthError {
 	var e *oauthError
 	if !errors.As(err, &e) {
 		e = &oauthError{status: http.StatusInternalServerError, code: "server_error", description: "Internal error", cause: err}
 	}
+	return e
+}
+
+func (s *Service) writeOAuthError(w http.ResponseWriter, r *http.Request, err error) {
+	e := asOAuthError(err)
 	level := slog.LevelWarn
 	if e.status >= http.StatusInternalServerError {
 		level = slog.LevelError
@@ -112,8 +157,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(body) // the client is gone if this fails
 }
 
-// token does one request.
-func (s *Service) token(w http.ResponseWriter, r *http.Request) (*tokenResponse, error) {
+// token does one request, and says in heard what becomes known of it.
+func (s *Service) token(w http.ResponseWriter, r *http.Request, heard *TokenRequest) (*tokenResponse, error) {
 	form, err := readForm(w, r)
 	if err != nil {
 		return nil, err
@@ -125,13 +170,15 @@ func (s *Service) token(w http.ResponseWriter, r *http.Request) (*tokenResponse,
 	if err != nil {
 		return nil, err
 	}
-	switch form["grant_type"] {
+	switch grant := form["grant_type"]; grant {
 	case "":
 		return nil, invalidRequest("grant_type is missing")
 	case grantClientCredentials:
-		return s.clientCredentialsGrant(r, form, client)
+		heard.Grant = grant
+		return s.clientCredentialsGrant(r, form, client, heard)
 	case grantTokenExchange:
-		return s.exchangeGrant(r, form, client)
+		heard.Grant = grant
+		return s.exchangeGrant(r, form, client, heard)
 	}
 	return nil, &oauthError{
 		status: http.StatusBadRequest, code: "unsupported_grant_type",
@@ -256,7 +303,7 @@ func basicCredentials(header string) (id string, secrets []string, err error) {
 }
 
 func invalidClient(basic bool, description string, cause error) *oauthError {
-	e := &oauthError{status: http.StatusUnauthorized, code: "invalid_client", description: description, cause: cause}
+	e := &oauthError{status: http.StatusUnauthorized, code: "invalid_client", description: description, cause: cause, denied: true}
 	// RFC 9110 wants a challenge in every 401.
 	e.challenge = `Basic ` + realm + `, charset="UTF-8"`
 	if !basic {
@@ -288,7 +335,7 @@ func (s *Service) authenticate(r *http.Request, c client) (*Account, error) {
 	if wait > 0 {
 		s.cfg.Observe("client", "throttled")
 		return nil, &oauthError{
-			status: http.StatusTooManyRequests, code: "invalid_client", retryAfter: wait,
+			status: http.StatusTooManyRequests, code: "invalid_client", retryAfter: wait, denied: true,
 			description: "too many failed attempts; try again later",
 		}
 	}
@@ -324,11 +371,12 @@ func (s *Service) failedClient(id string) error {
 	return fmt.Errorf("client %s", id)
 }
 
-func (s *Service) clientCredentialsGrant(r *http.Request, form map[string]string, c client) (*tokenResponse, error) {
+func (s *Service) clientCredentialsGrant(r *http.Request, form map[string]string, c client, heard *TokenRequest) (*tokenResponse, error) {
 	account, err := s.authenticate(r, c)
 	if err != nil {
 		return nil, err
 	}
+	heard.Principal = principalID(account.ClientID)
 	granted, text, err := requestedScope(form)
 	if err != nil {
 		return nil, err
@@ -349,7 +397,7 @@ func (s *Service) sessionEnd() int64 {
 
 // exchangeGrant renews the subject token, or makes one with which an actor
 // calls for the subject.
-func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c client) (*tokenResponse, error) {
+func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c client, heard *TokenRequest) (*tokenResponse, error) {
 	if form["subject_token"] == "" {
 		return nil, invalidRequest("subject_token is missing")
 	}
@@ -379,12 +427,13 @@ func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c clien
 	if err != nil && !(errors.Is(err, errExpired) && renewed) {
 		return nil, s.invalidToken(r, "subject_token", err)
 	}
+	heard.Principal, heard.Actor = subject.subjectID(), subject.actorID()
 	if renewed {
 		subject.NotAfter = s.sessionEnd()
 	}
 	if account != nil && account.ClientID != subject.Subject {
 		return nil, &oauthError{
-			status: http.StatusBadRequest, code: "unauthorized_client",
+			status: http.StatusBadRequest, code: "unauthorized_client", denied: true,
 			description: "the client is not the subject of subject_token; send the client's own token as actor_token",
 		}
 	}
@@ -393,6 +442,9 @@ func (s *Service) exchangeGrant(r *http.Request, form map[string]string, c clien
 		acting, err := s.checkedClaims(r, form["actor_token"])
 		if err != nil {
 			return nil, s.invalidToken(r, "actor_token", err)
+		}
+		if id := acting.subjectID(); id != heard.Principal {
+			heard.Actor = id
 		}
 		if issued.Actor, err = s.delegate(subject, acting); err != nil {
 			return nil, err
@@ -463,8 +515,10 @@ func (s *Service) externalClaims(r *http.Request, token string, i *issuer) (*cla
 	case v.principal.Actor != "":
 		return nil, errors.New("the token has an actor; chains of actors are not supported")
 	}
-	// A token's expiry has the allowance for clocks in it.
-	ends := v.expires.Add(-Skew)
+	ends := v.expires
+	if !i.verifier.remote() {
+		ends = ends.Add(-Skew) // the allowance for clocks is for whoever checks
+	}
 	if most := s.cfg.Now().Add(s.cfg.TokenLifetime); ends.After(most) {
 		ends = most
 	}
@@ -486,6 +540,7 @@ func issuerAway(err error) error {
 		description: "the issuer of a token cannot be asked now; try again",
 	}
 	if refusal.Status == http.StatusTooManyRequests {
+		e.denied = true
 		e.code, e.description = "invalid_request", "too many requests with invalid tokens come from this address; try again later"
 	}
 	return e
@@ -500,20 +555,20 @@ func (s *Service) invalidToken(r *http.Request, parameter string, cause error) e
 	var counted *Refusal
 	if errors.As(cause, &counted) {
 		e := invalidRequest("%s is not valid or has expired", parameter)
-		e.cause = cause
+		e.cause, e.denied = cause, true
 		return e
 	}
 	address := throttleAddress(ClientAddress(r, s.cfg.TrustedProxies))
 	if wait := s.perTokenAddress.take(address); wait > 0 {
 		s.cfg.Observe("bearer", "throttled")
 		return &oauthError{
-			status: http.StatusTooManyRequests, code: "invalid_request", retryAfter: wait, cause: cause,
+			status: http.StatusTooManyRequests, code: "invalid_request", retryAfter: wait, cause: cause, denied: true,
 			description: "too many requests with invalid tokens come from this address; try again later",
 		}
 	}
 	s.cfg.Observe("bearer", "refused")
 	e := invalidRequest("%s is not valid or has expired", parameter)
-	e.cause = cause
+	e.cause, e.denied = cause, true
 	return e
 }
 
@@ -522,19 +577,19 @@ func (s *Service) delegate(subject, acting *claims) (*actor, error) {
 	switch {
 	case acting.External != nil:
 		return nil, &oauthError{
-			status: http.StatusBadRequest, code: "unauthorized_client",
+			status: http.StatusBadRequest, code: "unauthorized_client", denied: true,
 			description: "the actor must be an account of the catalog",
 		}
 	case acting.Actor != nil || subject.Actor != nil && subject.Actor.Subject != acting.Subject:
 		return nil, &oauthError{
-			status: http.StatusBadRequest, code: "unauthorized_client",
+			status: http.StatusBadRequest, code: "unauthorized_client", denied: true,
 			description: "chains of actors are not supported",
 		}
 	case acting.Subject == subject.Subject:
 		return nil, nil // a client that acts for itself
 	case !s.accounts.byID[acting.Subject].mayActFor(subject.Subject):
 		return nil, &oauthError{
-			status: http.StatusBadRequest, code: "unauthorized_client",
+			status: http.StatusBadRequest, code: "unauthorized_client", denied: true,
 			description: "the actor may not act for this subject; its account needs it in act_for",
 		}
 	}
@@ -553,7 +608,7 @@ func narrowScope(issued *claims, form map[string]string) error {
 		return err
 	}
 	if wanted > held {
-		return &oauthError{status: http.StatusBadRequest, code: "invalid_scope", description: "the scope is wider than that of subject_token"}
+		return &oauthError{status: http.StatusBadRequest, code: "invalid_scope", description: "the scope is wider than that of subject_token", denied: true}
 	}
 	if wanted != scopeNone {
 		issued.Scope = text
@@ -576,7 +631,9 @@ func (s *Service) issue(r *http.Request, c claims, grant string) (*tokenResponse
 	c.IssuedAt = now.Unix()
 	c.Expires = earliest(now.Add(s.cfg.TokenLifetime).Unix(), c.NotAfter)
 	if c.Expires <= c.IssuedAt {
-		return nil, invalidRequest("the session has lasted as long as it may; use the client secret again")
+		e := invalidRequest("the session has lasted as long as it may; use the client secret again")
+		e.denied = true
+		return nil, e
 	}
 	token, err := s.tokens.sign(c)
 	if err != nil {

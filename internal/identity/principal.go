@@ -107,6 +107,10 @@ func (p Principal) Access(warehouse string) Access {
 	return a
 }
 
+// SignOnly reports whether the principal's token is for the signer alone, and
+// good for nothing else.
+func (p Principal) SignOnly() bool { return p.signOnly }
+
 func accessOf(grants []Grant, warehouse string) Access {
 	a := AccessNone
 	for _, g := range grants {

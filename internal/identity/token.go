@@ -47,6 +47,22 @@ type actor struct {
 	Subject string `json:"sub"`
 }
 
+// subjectID is the id of the principal that the token is for.
+func (c *claims) subjectID() string {
+	if c.External != nil {
+		return c.Subject
+	}
+	return principalID(c.Subject)
+}
+
+// actorID is the id of who acts for it; "" for nobody.
+func (c *claims) actorID() string {
+	if c.Actor == nil {
+		return ""
+	}
+	return principalID(c.Actor.Subject)
+}
+
 // The methods of jwt.Claims.
 
 func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return numericDate(c.Expires), nil }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	cedar "github.com/cedar-policy/cedar-go"
@@ -36,6 +37,8 @@ type Layer struct {
 	// Name is whose set it is, for reasons: "platform", "provider" or
 	// "recipient".
 	Name string
+	// Owner is the organisation whose set it is; "" for the platform.
+	Owner string
 	// Version is the set's version; 0 for the set that stands where an owner
 	// has activated none.
 	Version int64
@@ -56,12 +59,65 @@ func NewStack(layers ...Layer) (*Stack, error) {
 	return &Stack{slices.Clone(layers)}, nil
 }
 
+// Open reports whether every set of the stack permits everything to everyone:
+// where no owner has activated one.
+func (s *Stack) Open() bool {
+	for i := range s.layers {
+		if !s.layers[i].Set.open {
+			return false
+		}
+	}
+	return len(s.layers) > 0
+}
+
+// OpenSet returns the set that stands where an owner has activated none. It
+// permits everything, so that what is allowed is what the other layers, and
+// what lies before policies, allow.
+func OpenSet(s *Schema) *Set {
+	set, err := Parse(s, Source{File: "built-in", Text: []byte(`@id("no-policy-set-is-active") permit(principal, action, resource);`)})
+	if err != nil { // cannot be: the text is a constant
+		panic(err)
+	}
+	set.open = true
+	return set
+}
+
+// MayRead reports whether some row of a table could be seen, as far as that can
+// be told without the table's schema: conditions on the row are taken to hold
+// in a permit, and not in a forbid.
+func (s *Stack) MayRead(req Request, resource *Resource) bool {
+	f := &folder{req: req, table: &Table{resource: resource}}
+	for i := range s.layers {
+		var buffer [16]*rule
+		may := false
+		for _, r := range s.layers[i].Set.index.candidates(buffer[:0], bitOf(ReadTable), req.Principal.keys, resource.keys) {
+			if !req.Principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) {
+				continue
+			}
+			if r.usesRow {
+				may = may || !r.forbid
+				continue
+			}
+			v, ok, _ := settled(f.fold(closedRule(r)))
+			if r.forbid && (!ok || !v.isFalse()) {
+				return false
+			}
+			may = may || !r.forbid && ok && v.isTrue()
+		}
+		if !may {
+			return false
+		}
+	}
+	return len(s.layers) > 0
+}
+
 // Layers are the stack's layers.
 func (s *Stack) Layers() []Layer { return slices.Clone(s.layers) }
 
 // Reason names a policy that determined a decision, and where it stands.
 type Reason struct {
 	Layer        string
+	Owner        string
 	Version      int64
 	Policy       string
 	File         string
@@ -69,7 +125,7 @@ type Reason struct {
 }
 
 func (l *Layer) reason(r *rule) Reason {
-	return Reason{Layer: l.Name, Version: l.Version, Policy: r.id, File: r.position.Filename, Line: r.position.Line, Column: r.position.Column}
+	return Reason{Layer: l.Name, Owner: l.Owner, Version: l.Version, Policy: r.id, File: r.position.Filename, Line: r.position.Line, Column: r.position.Column}
 }
 
 // Decision is what a stack says of an action, and of reading a table.
@@ -144,7 +200,7 @@ func (l *Layer) authorize(candidates []*rule, all entities, r cedar.Request) (al
 	if len(candidates) == 0 {
 		return false, nil
 	}
-	decision, diagnostic := cedar.Authorize(ruleList(candidates), all, r)
+	decision, diagnostic := cedar.Authorize(ruleList(candidates), append(all, actionEntities), r)
 	byID := func(id cedar.PolicyID) *rule {
 		return candidates[slices.IndexFunc(candidates, func(r *rule) bool { return r.id == string(id) })]
 	}
@@ -167,7 +223,7 @@ func (l *Layer) authorize(candidates []*rule, all entities, r cedar.Request) (al
 // does not fit the table does not permit, and forbids if it is a forbid. The
 // error is that no decision can be made, and denies.
 func (s *Stack) Read(req Request, t *Table) (Decision, error) {
-	d, err := s.rows(req, t)
+	d, err := s.Rows(req, t)
 	if err != nil || !d.Allowed {
 		return d, err
 	}
@@ -183,8 +239,8 @@ func (s *Stack) Read(req Request, t *Table) (Decision, error) {
 	return d, nil
 }
 
-// rows decides on readTable.
-func (s *Stack) rows(req Request, t *Table) (Decision, error) {
+// Rows is the part of [Stack.Read] that is about rows: no columns are decided.
+func (s *Stack) Rows(req Request, t *Table) (Decision, error) {
 	f := &folder{req: req, table: t}
 	filter := &Filter{}
 	d := Decision{Allowed: len(s.layers) > 0}
@@ -269,16 +325,11 @@ func (s *Set) onTable(r *rule, t *Table) (expr, error) {
 // the mask does not fit the column.
 func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, varies bool) {
 	decisions = make([]ColumnDecision, len(t.columns))
-	over := t.resource.keys
-	type found struct {
-		rules  []*rule // of the table's level and above: the same for every column
-		closed cedar.Record
-	}
 	context := cedar.NewRecord(req.context())
-	shared := make([]found, len(s.layers))
+	// What is asked of the table's level and above is the same for every column.
+	above, shared := columnKeys(t.resource.keys), make([][]*rule, len(s.layers))
 	for i := range s.layers {
-		x := s.layers[i].Set.index
-		shared[i].rules = x.candidates(nil, bitOf(ReadColumn), req.Principal.keys, columnKeys(over))
+		shared[i] = s.layers[i].Set.index.candidates(nil, bitOf(ReadColumn), req.Principal.keys, above)
 	}
 	var buffer []*rule
 	for i, c := range t.columns {
@@ -287,7 +338,7 @@ func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, vari
 		own := []scopeKey{{c.entity.UID, scopeSelf}, {c.entity.UID, scopeIn}}
 		for j := range s.layers {
 			l := &s.layers[j]
-			buffer = append(buffer[:0], shared[j].rules...)
+			buffer = append(buffer[:0], shared[j]...)
 			buffer = l.Set.index.candidates(buffer, bitOf(ReadColumn), req.Principal.keys, own)
 			varies = varies || slices.ContainsFunc(buffer, func(r *rule) bool { return r.varies })
 			allowed, reasons := l.authorize(buffer, all, cedar.Request{
@@ -298,10 +349,12 @@ func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, vari
 				break
 			}
 			d.Reasons = append(d.Reasons, reasons...)
-			d.Mask = strictest(d.Mask, l.mask(reasons, buffer))
-		}
-		if d.Mask.refusal(c.field) != "" {
-			d.Absent, d.Mask = true, ""
+			mask := l.mask(reasons, buffer)
+			if mask.refusal(c.field) != "" {
+				d.Absent, d.Mask = true, ""
+				break
+			}
+			d.Mask = strictest(d.Mask, mask)
 		}
 		decisions[i] = d
 	}
@@ -411,3 +464,44 @@ func (p *part) visible(row []Value) bool {
 
 // errMismatch stands for a policy that does not fit the table.
 var errMismatch = errors.New("the policy does not fit the table")
+
+// Summary says what of a table is shown, without a value or a name.
+func (d *Decision) Summary() string {
+	absent, masked := 0, 0
+	for _, c := range d.Columns {
+		switch {
+		case c.Absent:
+			absent++
+		case c.Mask != "":
+			masked++
+		}
+	}
+	var parts []string
+	if d.Filter != nil {
+		parts = append(parts, "some rows")
+	} else {
+		parts = append(parts, "all rows")
+	}
+	if absent > 0 {
+		parts = append(parts, fmt.Sprintf("without %d of %d columns", absent, len(d.Columns)))
+	}
+	if masked > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d columns masked", masked, len(d.Columns)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// AsksTags reports whether a policy that speaks of reading, writing or dropping
+// tables, or views, asks for the resource's tags.
+func (s *Stack) AsksTags(views bool) bool {
+	actions := bitOf(ReadTable) | bitOf(WriteTable) | bitOf(DropTable) | bitOf(ReadRestricted) | bitOf(ManageGrants)
+	if views {
+		actions = bitOf(ReadView) | bitOf(UpdateView) | bitOf(DropView) | bitOf(ManageGrants)
+	}
+	for i := range s.layers {
+		if s.layers[i].Set.tagged&actions != 0 {
+			return true
+		}
+	}
+	return false
+}

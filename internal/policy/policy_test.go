@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/iceberg-go"
 	cedar "github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
@@ -233,6 +234,7 @@ func TestFilterIsCedar(t *testing.T) {
 	schema, table, req := testSchema(t), testTable(t), testRequest()
 	const rows = 20
 	seen := map[bool]int{}
+	pruned := 0
 	for range pairs / rows {
 		var text strings.Builder
 		for i := range 1 + g.IntN(3) {
@@ -252,13 +254,19 @@ func TestFilterIsCedar(t *testing.T) {
 		if problems, err := set.Check(table); err != nil || len(problems) > 0 {
 			t.Fatalf("seed %d: %v %v\n%s", seed, problems, err, &text)
 		}
-		d, err := stackOf(set).rows(req, table)
+		d, err := stackOf(set).Rows(req, table)
 		if err != nil {
 			t.Fatal(err)
 		}
+		keep := pruning(t, d, table)
 		for range rows {
 			row := g.row()
 			got, want := visible(d, row), reference(set, req, table, row)
+			if kept := keep(g.stored(row)); !kept && want {
+				t.Fatalf("seed %d: row %v is visible and pruned\n%s\n%s", seed, row, d.Filter.Prune(), &text)
+			} else if !kept {
+				pruned++
+			}
 			if got != want {
 				t.Fatalf("seed %d: row %v is visible: %v, Cedar says %v\n%s", seed, row, got, want, &text)
 			}
@@ -268,6 +276,64 @@ func TestFilterIsCedar(t *testing.T) {
 	if seen[true] < pairs/20 || seen[false] < pairs/20 {
 		t.Errorf("%d visible and %d hidden rows: the policies are too much alike", seen[true], seen[false])
 	}
+	if pruned < seen[false]/3 {
+		t.Errorf("of %d hidden rows %d are pruned", seen[false], pruned)
+	}
+}
+
+// pruning evaluates a decision's pruning expression as Iceberg does.
+func pruning(t *testing.T, d Decision, table *Table) func(iceberg.StructLike) bool {
+	t.Helper()
+	if !d.Allowed || d.Filter == nil {
+		return func(iceberg.StructLike) bool { return d.Allowed }
+	}
+	expression := d.Filter.Prune()
+	eval, err := iceberg.ExpressionEvaluator(table.Schema(), expression, true)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, expression)
+	}
+	return func(row iceberg.StructLike) bool {
+		keep, err := eval(row)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, expression)
+		}
+		return keep
+	}
+}
+
+// fields is a row as iceberg-go evaluates it.
+type fields []any
+
+func (f fields) Size() int            { return len(f) }
+func (f fields) Get(pos int) any      { return f[pos] }
+func (f fields) Set(pos int, val any) { f[pos] = val }
+
+// stored is a row of testTable as a data file has it, with the microseconds
+// that Cedar does not see.
+func (g generator) stored(row map[string]Value) fields {
+	out := make(fields, 8)
+	set := func(i int, name string, of func(Value) any) {
+		if v, ok := row[name]; ok {
+			out[i] = of(v)
+		}
+	}
+	text := func(v Value) any { return v.text }
+	set(0, "id", func(v Value) any { return v.number })
+	set(1, "region", text)
+	set(2, "amount", func(v Value) any { return int32(v.number) })
+	set(3, "open", func(v Value) any { return v.number == 1 })
+	set(4, "at", func(v Value) any { return iceberg.Timestamp(v.number*1000 + g.Int64N(1000)) })
+	set(5, "price", func(v Value) any { return iceberg.Decimal{Val: decimal128.FromI64(v.number / 100), Scale: 2} })
+	set(7, "address", func(Value) any {
+		inner := make(fields, 2)
+		for i, name := range []string{"address.city", "address.zip"} {
+			if v, ok := row[name]; ok {
+				inner[i] = v.text
+			}
+		}
+		return inner
+	})
+	return out
 }
 
 // TestRefused is what is refused when a policy is written, and where.
@@ -303,7 +369,7 @@ func TestRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = problems.Error()
-			if d, err := stackOf(set).rows(testRequest(), table); err != nil || d.Allowed {
+			if d, err := stackOf(set).Rows(testRequest(), table); err != nil || d.Allowed {
 				t.Errorf("%.80s: does not fit the table, and permits: %v, %v", c.text, d, err)
 			}
 		}
@@ -339,7 +405,7 @@ func TestFailsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		d, err := stackOf(set).rows(req, table)
+		d, err := stackOf(set).Rows(req, table)
 		if err != nil || visible(d, c.row) != c.want {
 			t.Errorf("%s: visible %v, want %v; %v", c.name, visible(d, c.row), c.want, err)
 		}
@@ -392,7 +458,7 @@ func BenchmarkDecision(b *testing.B) {
 		b.Run(fmt.Sprintf("policies=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if d, err := stack.rows(req, table); err != nil || !d.Allowed {
+				if d, err := stack.Rows(req, table); err != nil || !d.Allowed {
 					b.Fatal(d, err)
 				}
 			}

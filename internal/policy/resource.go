@@ -5,10 +5,9 @@ package policy
 
 import (
 	"crypto/sha256"
-	"encoding/json"
+	"encoding/binary"
 	"maps"
 	"slices"
-	"strings"
 
 	cedar "github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
@@ -75,29 +74,57 @@ type Principal struct {
 	fingerprint [sha256.Size]byte // of all that a decision can depend on
 }
 
+// Entities are the principal and all above it. They are not to be changed.
+func (p *Principal) Entities() cedar.EntityMap { return p.entities }
+
 // UID is the principal's entity.
 func (p *Principal) UID() cedar.EntityUID { return p.uid }
 
-func newPrincipal(self cedar.Entity, above cedar.EntityMap) *Principal {
-	p := &Principal{lineage: newLineage(self, above)}
-	sum := sha256.New()
-	for _, uid := range slices.SortedFunc(maps.Keys(p.entities), compareUIDs) {
-		// An entity's JSON has its attributes and parents in a fixed order.
-		raw, err := json.Marshal(p.entities[uid])
-		if err != nil { // cannot be: every value of Cedar has a JSON form
-			panic(err)
-		}
-		sum.Write(raw)
-	}
-	sum.Sum(p.fingerprint[:0])
-	return p
-}
+// Fingerprint is the SHA-256 of all of a principal that a decision can depend
+// on: equal principals are decided alike.
+func (p *Principal) Fingerprint() [sha256.Size]byte { return p.fingerprint }
 
-func compareUIDs(a, b cedar.EntityUID) int {
-	if c := strings.Compare(string(a.Type), string(b.Type)); c != 0 {
-		return c
+// FingerprintOf is the [Principal.Fingerprint] of what [NewPrincipal] makes of a
+// principal: written over all that it reads, each part with its length so that
+// no two principals run into each other.
+func FingerprintOf(p *identity.Principal) [sha256.Size]byte {
+	var buffer [512]byte
+	b := buffer[:0]
+	text := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
 	}
-	return strings.Compare(string(a.ID), string(b.ID))
+	texts := func(list []string) {
+		if !slices.IsSorted(list) {
+			list = slices.Sorted(slices.Values(list))
+		}
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, s := range list {
+			text(s)
+		}
+	}
+	if p.Kind == identity.KindToken {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	text(p.ID)
+	text(p.Organisation)
+	texts(p.Groups)
+	for _, name := range slices.Sorted(maps.Keys(p.Attributes)) {
+		v := p.Attributes[name]
+		text(name)
+		text(string(v.Type))
+		text(v.String)
+		b = binary.AppendVarint(b, v.Long)
+		if v.Boolean {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+		texts(v.Set)
+	}
+	return sha256.Sum256(b)
 }
 
 // NewPrincipal returns the entity of who calls: a Service for a built-in
@@ -121,9 +148,9 @@ func NewPrincipal(p identity.Principal) *Principal {
 		parents = append(parents, group.UID)
 		all[group.UID] = group
 	}
-	return newPrincipal(cedar.Entity{
+	return &Principal{fingerprint: FingerprintOf(&p), lineage: newLineage(cedar.Entity{
 		UID: cedar.NewEntityUID(typ, cedar.String(p.ID)), Attributes: cedar.NewRecord(attributes), Parents: cedar.NewEntityUIDSet(parents...),
-	}, all)
+	}, all)}
 }
 
 func attribute(v identity.AttributeValue) cedar.Value {
@@ -152,6 +179,16 @@ func AttributeType(t identity.AttributeType) string {
 
 // Resource is what a decision is about, with all that it lies in.
 type Resource struct{ lineage }
+
+// Name is the resource's own name, without what it lies in.
+func (r *Resource) Name() string {
+	v, _ := r.entities[r.uid].Attributes.Get("name")
+	name, _ := v.(types.String)
+	return string(name)
+}
+
+// Entities are the resource and all above it. They are not to be changed.
+func (r *Resource) Entities() cedar.EntityMap { return r.entities }
 
 // UID is the resource's entity.
 func (r *Resource) UID() cedar.EntityUID { return r.uid }

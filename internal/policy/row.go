@@ -396,7 +396,11 @@ func (f *folder) fold(e expr) expr {
 		} else if known {
 			return f.fold(e.right)
 		}
-		return and{left, f.fold(e.right)}
+		right := f.fold(e.right)
+		if v, ok, known := settled(right); known && ok && v.isTrue() && yieldsBool(left) {
+			return left
+		}
+		return and{left, right}
 	case or:
 		left := f.fold(e.left)
 		if v, ok, known := settled(left); known && (!ok || !v.isFalse()) {
@@ -404,7 +408,11 @@ func (f *folder) fold(e expr) expr {
 		} else if known {
 			return f.fold(e.right)
 		}
-		return or{left, f.fold(e.right)}
+		right := f.fold(e.right)
+		if v, ok, known := settled(right); known && ok && v.isFalse() && yieldsBool(left) {
+			return left
+		}
+		return or{left, right}
 	case conditional:
 		test := f.fold(e.test)
 		switch v, ok, known := settled(test); {
@@ -428,6 +436,18 @@ func (f *folder) fold(e expr) expr {
 		return f.foldOneOf(e)
 	default:
 		return e
+	}
+}
+
+// yieldsBool reports whether an expression is a Bool or an error.
+func yieldsBool(e expr) bool {
+	switch e := e.(type) {
+	case has, not, and, or, comparison, like, oneOf:
+		return true
+	case column:
+		return e.ref.column.Kind == Bool
+	default:
+		return false
 	}
 }
 

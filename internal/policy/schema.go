@@ -95,6 +95,20 @@ var actions = []actionDecl{
 	{Provision, "manage", []cedar.EntityType{typeOrganisation}, false},
 }
 
+// actionEntities are the actions with their groups: Cedar looks there for who
+// is in Action::"read".
+var actionEntities = func() cedar.EntityMap {
+	m := cedar.EntityMap{}
+	for _, a := range actions {
+		e := cedar.Entity{UID: a.name.uid()}
+		if a.group != "" {
+			e.Parents = cedar.NewEntityUIDSet(cedar.NewEntityUID(typeAction, cedar.String(a.group)))
+		}
+		m[e.UID] = e
+	}
+	return m
+}()
+
 // uid is the action as an entity.
 func (a Action) uid() cedar.EntityUID { return cedar.NewEntityUID(typeAction, cedar.String(a)) }
 

@@ -81,6 +81,8 @@ type Set struct {
 	schema   *Schema
 	policies []*rule
 	index    index
+	open     bool      // see OpenSet
+	tagged   actionSet // actions of policies that ask for a resource's tags
 }
 
 // Len is the number of policies.
@@ -184,6 +186,10 @@ func (s *Set) parse(source Source) Problems {
 				if name, ok := contextMember(n); ok {
 					r.usesRow = r.usesRow || name == "row"
 					r.varies = r.varies || name != "row"
+				}
+				switch n.(type) {
+				case ast.NodeTypeGetTag, ast.NodeTypeHasTag:
+					s.tagged |= r.actions
 				}
 				return true
 			})

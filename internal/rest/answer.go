@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/metadata"
 )
@@ -38,6 +39,12 @@ func (c *call) audit(status int) error {
 	}
 	if c.warehouse != nil {
 		a.Warehouse = c.warehouse.Name()
+	}
+	if c.guard != nil {
+		a.Policies = c.guard.Policies()
+		if c.guard.Denied() {
+			a.Decision = audit.Deny
+		}
 	}
 	return c.h.cfg.Audit(c.ctx, a)
 }
@@ -214,14 +221,34 @@ func matches(header []string, etag string) bool {
 
 // sendTable answers with LoadTableResult.
 func (c *call) sendTable(obj *catalog.Object, doc *metadata.Document, snapshots, etag string) error {
-	tail := make([]byte, 0, 64+len(c.warehouse.configJSON)+len(obj.Labels))
+	config, err := c.configOf(obj)
+	if err != nil {
+		return err
+	}
+	tail := make([]byte, 0, 64+len(config)+len(obj.Labels))
 	tail = append(tail, `,"config":`...)
-	tail = append(tail, c.warehouse.configJSON...)
-	if obj.Labels != nil {
+	tail = append(tail, config...)
+	if obj.Labels != nil && !c.share {
 		tail = append(tail, `,"labels":`...)
 		tail = append(tail, obj.Labels...)
 	}
 	return c.sendMetadata(obj, doc, snapshots, append(tail, '}'), etag)
+}
+
+// configOf is what clients need for a table: its warehouse's settings, which
+// in a share are not all the same.
+func (c *call) configOf(obj *catalog.Object) ([]byte, error) {
+	shared, ok := c.warehouse.Operations.(interface {
+		ObjectConfig(obj catalog.Object) map[string]string
+	})
+	if !ok {
+		return c.warehouse.configJSON, nil
+	}
+	config := shared.ObjectConfig(*obj)
+	if len(config) == 0 {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(config, json.Deterministic(true))
 }
 
 // sendCommitted answers with CommitTableResponse, which unlike a load has no

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
 )
@@ -23,7 +24,14 @@ func (c *call) getConfig() error {
 	if name == "" {
 		var visible []string
 		for _, n := range c.h.names {
-			if c.principal.Access(n) > identity.AccessNone {
+			if c.principal.Access(n) == identity.AccessNone {
+				continue
+			}
+			_, err := c.enter(c.h.warehouses[n])
+			if err != nil && catalog.ReasonOf(err) != catalog.NoSuchWarehouse {
+				return err
+			}
+			if err == nil {
 				visible = append(visible, n)
 			}
 		}
@@ -32,11 +40,26 @@ func (c *call) getConfig() error {
 		}
 		name = visible[0]
 	}
+	if share, ok := c.shareOf(name); ok {
+		c.resource = name
+		if err := c.enterShare(share); err != nil {
+			return err
+		}
+		return c.sendConfig(c.warehouse)
+	}
 	wh, ok := c.h.warehouses[name]
 	if !ok || c.principal.Access(name) == identity.AccessNone {
 		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
 	}
 	c.resource = name
+	if wh, err = c.enter(wh); err != nil {
+		c.decision = audit.Deny
+		return err
+	}
+	return c.sendConfig(wh)
+}
+
+func (c *call) sendConfig(wh *served) error {
 	return c.sendValue(http.StatusOK, struct {
 		Defaults  map[string]string `json:"defaults"`
 		Overrides map[string]string `json:"overrides"`
@@ -44,7 +67,7 @@ func (c *call) getConfig() error {
 		Lifetime  string            `json:"idempotency-key-lifetime"`
 	}{
 		Defaults:  map[string]string{},
-		Overrides: map[string]string{"prefix": name, "namespace-separator": advertisedSeparator},
+		Overrides: map[string]string{"prefix": wh.Name(), "namespace-separator": advertisedSeparator},
 		Endpoints: c.h.endpoints,
 		Lifetime:  isoDuration(wh.Options().IdempotencyLifetime),
 	})

@@ -19,60 +19,26 @@ import (
 
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
-	"github.com/sluice-data/sluice/internal/catalog/metadata"
 	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/telemetry"
 )
 
-// Warehouse is the operations of one warehouse; *catalog.Warehouse is the
-// implementation.
-type Warehouse interface {
-	Name() string
-	Options() catalog.Options
-	ClientConfig() map[string]string
-
-	CreateNamespace(context.Context, catalog.Mutation, catalog.Namespace, map[string]string) (catalog.NamespaceRecord, error)
-	ListNamespaces(context.Context, catalog.Namespace, catalog.Page) ([]catalog.Namespace, string, error)
-	LoadNamespace(context.Context, catalog.Namespace) (catalog.NamespaceRecord, error)
-	NamespaceLocation(catalog.NamespaceRecord) string
-	DropNamespace(context.Context, catalog.Mutation, catalog.Namespace) error
-	UpdateNamespaceProperties(context.Context, catalog.Mutation, catalog.Namespace, []string, map[string]string) (catalog.PropertyChanges, error)
-
-	ListTables(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
-	CreateTable(context.Context, catalog.Mutation, catalog.Namespace, catalog.NewTable) (*catalog.Table, error)
-	LookupTable(context.Context, catalog.Ident) (catalog.Object, error)
-	TableMetadata(context.Context, catalog.Object) (*metadata.Document, error)
-	CommitTable(context.Context, catalog.Mutation, catalog.Ident, catalog.Commit) (*catalog.Table, error)
-	CommitTransaction(context.Context, catalog.Mutation, []catalog.TableChange) error
-	DropTable(context.Context, catalog.Mutation, catalog.Ident, bool) error
-	UnregisterTable(context.Context, catalog.Mutation, catalog.Ident) (*catalog.Table, error)
-	RegisterTable(context.Context, catalog.Mutation, catalog.Namespace, string, string, bool) (*catalog.Table, error)
-	RenameTable(context.Context, catalog.Mutation, catalog.Ident, catalog.Ident) error
-
-	ListViews(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
-	CreateView(context.Context, catalog.Mutation, catalog.Namespace, catalog.NewView) (*catalog.View, error)
-	LookupView(context.Context, catalog.Ident) (catalog.Object, error)
-	ViewMetadata(context.Context, catalog.Object) (json.RawMessage, error)
-	ReplaceView(context.Context, catalog.Mutation, catalog.Ident, catalog.ViewCommit) (*catalog.View, error)
-	DropView(context.Context, catalog.Mutation, catalog.Ident) error
-	RenameView(context.Context, catalog.Mutation, catalog.Ident, catalog.Ident) error
-	RegisterView(context.Context, catalog.Mutation, catalog.Namespace, string, string) (*catalog.View, error)
-
-	ListFunctions(context.Context, catalog.Namespace, catalog.Page) ([]string, string, error)
-	LoadFunction(context.Context, catalog.Ident) (*catalog.Function, error)
-	ReportMetrics(context.Context, catalog.Caller, catalog.Ident, string, json.RawMessage) error
-
-	Replay(context.Context, catalog.Mutation) (*catalog.Replay, error)
-	FinishFailed(context.Context, catalog.Mutation, int, json.RawMessage) error
-}
-
-var _ Warehouse = (*catalog.Warehouse)(nil)
+// Warehouse is what a client can do in one warehouse.
+type Warehouse = catalog.Operations
 
 // Config is what the handler is made of. Warehouses and Authenticate are
 // required.
 type Config struct {
 	// Warehouses are all that are served.
 	Warehouses []Warehouse
+	// Owners are the organisations that own the warehouses, by name. Policies
+	// decides on every operation in a warehouse; nil: who has access to it may do
+	// all that the access allows.
+	Owners   map[string]string
+	Policies *enforce.Enforcer
+	// Shares opens shares for their recipients; nil: there are none.
+	Shares Shares
 	// Authenticate returns who sent a request, or an *identity.Refusal.
 	Authenticate func(*http.Request) (identity.Principal, error)
 	// Tokens serves oauth/tokens; nil: not served and not advertised.
@@ -96,6 +62,16 @@ type Config struct {
 	Now                  func() time.Time
 }
 
+// Shares opens shares.
+type Shares interface {
+	// ShareOf returns the share that a warehouse parameter or a path's prefix
+	// names, false when it names none.
+	ShareOf(warehouse string) (share string, ok bool)
+	// Open returns a share as a principal may use it for one request. Who has
+	// no grant gets a NoSuchWarehouse.
+	Open(ctx context.Context, p identity.Principal, address netip.Addr, operation, share string) (catalog.Operations, error)
+}
+
 // Access is what the audit log hears of a request.
 type Access struct {
 	RequestID string
@@ -106,6 +82,8 @@ type Access struct {
 	Resource  string
 	Status    int
 	Decision  audit.Decision
+	// Policies determined the decision.
+	Policies []audit.Policy
 }
 
 // Handler serves the protocol.
@@ -123,7 +101,7 @@ type Handler struct {
 
 // served is a warehouse with what answers about it have in common.
 type served struct {
-	Warehouse
+	catalog.Operations
 	configJSON []byte // "config" of load answers
 }
 
@@ -179,6 +157,8 @@ type call struct {
 	requestID string
 	principal identity.Principal
 	warehouse *served
+	share     bool           // warehouse is a share, whose owner's labels are not for recipients
+	guard     *enforce.Guard // of the warehouse; nil when no policy restricts it
 	resource  string
 	body      []byte
 	held      int64 // bytes of the body that count against Handler.bodies
@@ -288,18 +268,29 @@ func (c *call) enterWarehouse() error {
 	if err != nil {
 		return catalog.Errorf(catalog.BadRequest, "prefix: %s", err.Error())
 	}
+	if share, ok := c.shareOf(name); ok {
+		return c.enterShare(share)
+	}
 	wh, ok := c.h.warehouses[name]
 	access := c.principal.Access(name)
 	if !ok || access == identity.AccessNone {
 		c.decision = audit.Deny
 		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
 	}
-	c.warehouse = wh
+	if c.warehouse, err = c.enter(wh); err != nil {
+		c.decision = audit.Deny
+		return err
+	}
 	if c.route.write && access < identity.AccessWrite {
 		c.nameResource()
 		c.decision = audit.Deny
 		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
 	}
+	c.setMutation()
+	return nil
+}
+
+func (c *call) setMutation() {
 	c.mutation = catalog.Mutation{
 		Caller:    catalog.Caller{Principal: c.principal.ID, Actor: c.principal.Actor, RequestID: c.requestID},
 		Operation: c.route.operation,
@@ -307,7 +298,55 @@ func (c *call) enterWarehouse() error {
 	if c.route.mutation {
 		c.mutation.Address, c.mutation.Decision = c.address(), audit.Allow
 	}
+}
+
+// shareOf returns the share that a name stands for.
+func (c *call) shareOf(name string) (string, bool) {
+	if c.h.cfg.Shares == nil {
+		return "", false
+	}
+	return c.h.cfg.Shares.ShareOf(name)
+}
+
+// enterShare opens a share, in which nothing can be changed.
+func (c *call) enterShare(share string) error {
+	ops, err := c.h.cfg.Shares.Open(c.ctx, c.principal, c.address(), c.route.operation, share)
+	if guard, ok := ops.(*enforce.Guard); ok {
+		c.guard = guard
+	}
+	if err != nil {
+		c.decision = audit.Deny
+		return err
+	}
+	c.warehouse, c.share = &served{ops, []byte("{}")}, true
+	if c.route.write {
+		c.nameResource()
+		c.decision = audit.Deny
+		return catalog.Errorf(catalog.Forbidden, "%s would change the share %s; a share is read-only", c.route.operation, share)
+	}
+	c.setMutation()
 	return nil
+}
+
+// enter asks policy for a warehouse as the principal may use it.
+func (c *call) enter(wh *served) (*served, error) {
+	if c.h.cfg.Policies == nil {
+		return wh, nil
+	}
+	ops, err := c.h.cfg.Policies.Enter(c.ctx, wh.Operations, enforce.Request{
+		Principal: c.principal, Address: c.address(), Operation: c.route.operation, Owner: c.h.cfg.Owners[wh.Name()],
+	})
+	guard, guarded := ops.(*enforce.Guard)
+	if guarded {
+		c.guard = guard
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case guarded:
+		return &served{guard, wh.configJSON}, nil
+	}
+	return wh, nil
 }
 
 // address is where the request comes from.

@@ -74,6 +74,12 @@ func Check(ctx context.Context, c *config.Config, out io.Writer) (failed int) {
 			report("issuer "+issuer, func(context.Context) error { return err })
 		})
 	}
+	if len(c.Policies) > 0 {
+		report("policies and their cases", func(context.Context) error {
+			_, err := policySets(c)
+			return err
+		})
+	}
 	if file := c.Audit.Reads; file != "off" && file != "stderr" {
 		report("audit log", func(ctx context.Context) error {
 			log, err := audit.OpenFile(file, audit.Options{})

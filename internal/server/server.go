@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"github.com/sluice-data/sluice/internal/catalog/audittable"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
+	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/rest"
 	"github.com/sluice-data/sluice/internal/server/config"
 	"github.com/sluice-data/sluice/internal/telemetry"
@@ -60,6 +62,8 @@ type Server struct {
 	store  *measuredStore
 	ids    *identity.Service
 	health *health
+	// policies decide on what is done in warehouses.
+	policies *enforce.Enforcer
 
 	warehouses []*catalog.Warehouse
 	servers    []*endpoint // the catalog's first
@@ -80,7 +84,7 @@ type endpoint struct {
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{cfg: o.Config}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openWarehouses, s.openExports, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openExports, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -189,6 +193,9 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 		return err
 	}
 	c.StaticTokens, c.Logger, c.Observe, c.ObserveIssuer = o.StaticTokens, s.log, s.metrics.Authentication, s.metrics.IssuerRequest
+	if s.reads != nil {
+		c.Record = s.recordToken
+	}
 	if s.ids, err = identity.New(c); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -336,6 +343,7 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 	if s.reads != nil {
 		c.Audit = s.recordRead
 	}
+	c.Owners, c.Policies = owners(s.cfg), s.policies
 	protocol, err := rest.New(c)
 	if err != nil {
 		return nil, err
@@ -362,11 +370,34 @@ func (s *Server) recordRead(ctx context.Context, a rest.Access) error {
 	err := s.reads.Append(ctx, audit.Record{
 		Kind: audit.KindDecision, Time: time.Now(), RequestID: a.RequestID, Principal: a.Principal.ID, Actor: a.Principal.Actor,
 		Address: a.Address, Operation: a.Operation, Warehouse: a.Warehouse, Resource: a.Resource, Status: a.Status, Decision: a.Decision,
+		Policies: a.Policies,
 	})
 	if err != nil {
 		return &catalog.Error{Reason: catalog.Unavailable, Message: "The request cannot be recorded in the audit log now; try again", Cause: err, RetryAfter: time.Second}
 	}
 	return nil
+}
+
+// recordToken hands what the token endpoint reports to the audit log.
+func (s *Server) recordToken(ctx context.Context, t identity.TokenRequest) error {
+	r := audit.Record{
+		Kind: audit.KindDecision, Time: time.Now(), RequestID: telemetry.RequestID(ctx), Principal: t.Principal, Actor: t.Actor,
+		Address: t.Address, Operation: "getToken", Status: t.Status,
+	}
+	switch {
+	case t.Denied:
+		r.Decision = audit.Deny
+	case t.Status == http.StatusOK:
+		r.Decision = audit.Allow
+	}
+	if t.Grant != "" {
+		detail, err := json.Marshal(map[string]string{"grant": t.Grant})
+		if err != nil {
+			return err
+		}
+		r.Detail = detail
+	}
+	return s.reads.Append(ctx, r)
 }
 
 // authenticated lets principals through that have access to any warehouse.

@@ -102,7 +102,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 	m.cacheHits, m.cacheMiss = lookups.WithLabelValues("hit"), lookups.WithLabelValues("miss")
 	m.readBytes = counter("sluice_metadata_read_bytes_total", "Bytes of metadata read from object stores.")
 	m.issuers = counterVec("sluice_issuer_requests_total", "Requests to issuers of tokens, for keys or about a token: ok, error.", "issuer", "outcome")
-	m.auth = counterVec("sluice_authentications_total", "Attempts to authenticate by bearer token, client certificate or client secret.", "kind", "outcome")
+	m.auth = counterVec("sluice_authentications_total", "Attempts to authenticate by bearer token, client certificate, client secret or activation link.", "kind", "outcome")
 	m.reports = newReportMetrics(m.registry, o.ReportsByTable)
 	return m
 }
@@ -245,6 +245,6 @@ func (m *Metrics) IssuerRequest(issuer, outcome string) {
 	m.issuers.WithLabelValues(issuer, outcome).Inc()
 }
 
-// Authentication counts an attempt: kind "bearer", "certificate" or "client",
-// outcome "ok", "refused", "throttled" or "unavailable".
+// Authentication counts an attempt: kind "bearer", "certificate", "client" or
+// "activation", outcome "ok", "refused", "throttled" or "unavailable".
 func (m *Metrics) Authentication(kind, outcome string) { m.auth.WithLabelValues(kind, outcome).Inc() }

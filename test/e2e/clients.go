@@ -160,7 +160,7 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 		r.script(where, c, "read", env)
 	}
 	if t.iceberg != "" {
-		r.icebergGo(where, t, cat, s)
+		r.icebergGo(where, t, cat, s, written)
 	}
 }
 
@@ -284,49 +284,4 @@ func trinoReady(ctx context.Context, port int) bool {
 		Starting *bool `json:"starting"`
 	}
 	return json.NewDecoder(resp.Body).Decode(&info) == nil && info.Starting != nil && !*info.Starting
-}
-
-// icebergGo drives the command line of iceberg-go.
-func (r *run) icebergGo(where string, t tools, cat *target, s *objectStore) {
-	env := []string{"HOME=" + r.dir}
-	if s != nil {
-		env = append(env, "AWS_ACCESS_KEY_ID="+s.keyID, "AWS_SECRET_ACCESS_KEY="+s.secret, "AWS_S3_ENDPOINT="+s.endpoint, "AWS_REGION=us-east-1")
-	}
-	cli := func(ctx context.Context, want string, args ...string) error {
-		all := append([]string{"--catalog", "rest", "--uri", cat.URI, "--warehouse", cat.Warehouse, "--token", cat.Token}, args...)
-		out, err := command(ctx, r.dir, env, t.iceberg, all...)
-		if err == nil && !strings.Contains(out, want) {
-			err = fmt.Errorf("%s: no %q in\n%s", strings.Join(args, " "), want, out)
-		}
-		return err
-	}
-	for _, c := range []struct {
-		name, want string
-		args       []string
-	}{
-		{"list namespaces", "e2e", []string{"list"}},
-		{"list tables", "pyiceberg", []string{"list", "e2e"}},
-		{"create namespace", "", []string{"create", "namespace", "e2e_go"}},
-		{"create a table", "created", []string{
-			"create", "table", "--partition-spec", "id",
-			"--schema", `[{"id":1,"name":"id","required":false,"type":"long"},{"id":2,"name":"name","required":false,"type":"string"}]`, "e2e_go.t",
-		}},
-		{"set a table's property", "Updated", []string{"properties", "set", "table", "e2e_go.t", "owner", "go"}},
-		{"upgrade a table to version 3", "Upgraded", []string{"upgrade", "--yes", "e2e_go.t", "3"}},
-		{"partition spec of a table", "1000: id: identity(1)", []string{"spec", "e2e_go.t"}},
-		{"rename a table", "Renamed", []string{"rename", "e2e_go.t", "e2e_go.u"}},
-		{"read what was changed", "go", []string{"properties", "get", "table", "e2e_go.u", "owner"}},
-		{"snapshots of a table", "append", []string{"snapshots", "e2e.spark"}},
-		{"tag a snapshot", "", []string{"tag", "create", "--yes", "e2e.spark", "from_go"}},
-		{"refs of a table", "from_go", []string{"refs", "e2e.spark"}},
-		{"drop a table", "dropped", []string{"drop", "table", "e2e_go.u"}},
-		{"set and get properties", "", []string{"properties", "set", "namespace", "e2e_go", "owner", "go"}},
-		{"describe a table", "pyiceberg", []string{"describe", "e2e.pyiceberg"}},
-		{"schema of a table", "name", []string{"schema", "e2e.spark"}},
-		{"location of a table", "", []string{"location", "e2e.spark"}},
-		{"files of a table", "", []string{"files", "e2e.spark"}},
-		{"drop namespace", "", []string{"drop", "namespace", "e2e_go"}},
-	} {
-		r.step(where+": iceberg-go command: "+c.name, time.Minute, func(ctx context.Context) error { return cli(ctx, c.want, c.args...) })
-	}
 }

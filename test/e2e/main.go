@@ -3,7 +3,7 @@
 
 // Command e2e drives the built catalogd with real clients: the long checks.
 //
-//	go run ./test/e2e [-only part,part] [-target catalogd|fixture]
+//	go run ./test/e2e [-only part,part] [-long] [-target catalogd|fixture]
 //
 // With -target fixture it drives the reference server of the compatibility kit
 // instead, where a part can: what it scores shows what a step is worth.
@@ -32,16 +32,22 @@ import (
 type part struct {
 	name string
 	run  func(*run)
+	long bool // left out unless it is named, or with -long
 }
 
 var parts = []part{
-	{"rck", rck},
-	{"metadata", metadata},
-	{"stores", stores},
-	{"clients", clients},
-	{"faults", faults},
-	{"audit", auditTable},
-	{"openapi", openapi},
+	{name: "rck", run: rck},
+	{name: "metadata", run: metadata},
+	{name: "stores", run: stores},
+	{name: "clients", run: clients},
+	{name: "identity", run: identity},
+	// A download of 170 MB and a server that takes a minute of both cores show
+	// little more than oidc-provider does.
+	{name: "keycloak", run: keycloak, long: true},
+	{name: "policy", run: policy},
+	{name: "faults", run: faults},
+	{name: "audit", run: auditTable},
+	{name: "openapi", run: openapi},
 }
 
 // run is one execution.
@@ -72,6 +78,7 @@ func drive() int {
 	where := flag.String("where", "", "files or s3: where the clients part keeps tables; empty for both")
 	subject := flag.String("target", "catalogd", "what to drive: catalogd, or fixture for the reference server")
 	binary := flag.String("binary", "", "catalogd to drive; empty for bin/catalogd of the repository")
+	long := flag.Bool("long", false, "also run the parts that are left out otherwise: keycloak")
 	keep := flag.Bool("keep", false, "keep data and logs")
 	flag.Parse()
 	if *subject != "catalogd" && *subject != "fixture" {
@@ -114,7 +121,7 @@ func drive() int {
 	r := &run{ctx: ctx, root: root, dir: dir, binary: *binary, fixture: *subject == "fixture", rounds: *rounds, where: *where}
 	start := time.Now()
 	for _, p := range parts {
-		if len(names) > 0 && !slices.Contains(names, p.name) {
+		if len(names) > 0 && !slices.Contains(names, p.name) || len(names) == 0 && p.long && !*long {
 			continue
 		}
 		r.part = p.name

@@ -153,14 +153,23 @@ const (
 	signingKey = "c2x1aWNlLWUyZS1zaWduaW5nLWtleS0wMTIzNDU2Nzg="
 )
 
-// serve starts catalogd on PostgreSQL and gets a token from it.
-func (r *run) serve(ctx context.Context, name string, d deployment) (*target, error) {
+// hash returns the hash of clientSecret.
+func (r *run) hash(ctx context.Context) (string, error) {
 	if r.clientHash == "" {
 		out, err := command(ctx, r.root, nil, "sh", "-c", `printf %s "$0" | "$1" hash-secret`, clientSecret, r.binary)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		r.clientHash = strings.TrimSpace(out)
+	}
+	return r.clientHash, nil
+}
+
+// serve starts catalogd on PostgreSQL and gets a token from it.
+func (r *run) serve(ctx context.Context, name string, d deployment) (*target, error) {
+	hash, err := r.hash(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var text bytes.Buffer
 	if err := production.Execute(&text, d); err != nil {
@@ -171,7 +180,7 @@ func (r *run) serve(ctx context.Context, name string, d deployment) (*target, er
 		return nil, err
 	}
 	p, err := start(r.root, r.logFile("catalogd"), []string{
-		"E2E_DSN=" + d.dsn, "E2E_S3_SECRET=" + d.secret, "E2E_CLIENT_HASH=" + r.clientHash, "E2E_SIGNING_KEY=" + signingKey, "E2E_AUDIT_KEY=" + auditKey,
+		"E2E_DSN=" + d.dsn, "E2E_S3_SECRET=" + d.secret, "E2E_CLIENT_HASH=" + hash, "E2E_SIGNING_KEY=" + signingKey, "E2E_AUDIT_KEY=" + auditKey,
 	}, nil, r.binary, "serve", "--config", file)
 	if err != nil {
 		return nil, err

@@ -156,6 +156,33 @@ func Python(ctx context.Context, name string, requirements []string) (string, er
 	return filepath.Join(dir, "bin", "python"), err
 }
 
+// Npm installs packages of npm, at the versions that they are given with, and
+// returns the folder that holds node_modules. None of their scripts run.
+func Npm(ctx context.Context, name string, packages []string) (string, error) {
+	return once(ctx, name, strings.Join(packages, "\n"), func(ctx context.Context, dir string) error {
+		return run(ctx, dir, nil, "npm", append([]string{"install", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"}, packages...)...)
+	})
+}
+
+// Keycloak unpacks the Keycloak server and returns its folder.
+func Keycloak(ctx context.Context) (string, error) {
+	dir, err := once(ctx, "keycloak", keycloak, func(ctx context.Context, dir string) error {
+		if err := run(ctx, dir, nil, "mvn", "-q", "-B", "dependency:copy", "-Dartifact=org.keycloak:keycloak-quarkus-dist:"+keycloak+":zip", "-DoutputDirectory="+dir); err != nil {
+			return err
+		}
+		archive := filepath.Join(dir, "keycloak-quarkus-dist-"+keycloak+".zip")
+		if err := run(ctx, dir, nil, "python3", "-m", "zipfile", "-e", archive, dir); err != nil {
+			return err
+		}
+		// Python's zipfile keeps no modes.
+		if err := os.Chmod(filepath.Join(dir, "keycloak-"+keycloak, "bin", "kc.sh"), 0o755); err != nil {
+			return err
+		}
+		return os.Remove(archive)
+	})
+	return filepath.Join(dir, "keycloak-"+keycloak), err
+}
+
 // GoTool builds a command of a Go module at a version and returns its path.
 func GoTool(ctx context.Context, pkg, version string) (string, error) {
 	name := filepath.Base(strings.TrimSuffix(pkg, "/v2"))

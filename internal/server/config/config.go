@@ -36,6 +36,7 @@ type Config struct {
 	Warehouses  []Warehouse `config:"warehouses" required:"true" doc:"The warehouses that are served."`
 	Accounts    []Account   `config:"accounts" doc:"Built-in service accounts."`
 	Issuers     []Issuer    `config:"issuers" doc:"External authorities whose tokens or certificates are accepted."`
+	Policies    []PolicySet `config:"policies" doc:"Policy sets in Cedar that are active for whom they name. Where an owner has none, access to the warehouse decides alone."`
 	Tokens      Tokens      `config:"tokens" doc:"Access tokens that the catalog signs itself."`
 	Limits      Limits      `config:"limits" doc:"Bounds on what clients may use up."`
 	Cache       Cache       `config:"cache" doc:"Memory for what is read again and again."`
@@ -92,9 +93,19 @@ type Postgres struct {
 	MaxConnections int    `config:"max_connections" default:"16" min:"2" max:"1000" doc:"Most connections of this server."`
 }
 
+// PolicySet is a policy set of one owner.
+type PolicySet struct {
+	Layer        string   `config:"layer" required:"true" enum:"platform,provider,recipient" doc:"Whose set it is: the platform's, or an organisation's for what it owns (provider) or for its own people (recipient)."`
+	Organisation string   `config:"organisation" doc:"The organisation; absent for the platform."`
+	Version      int64    `config:"version" default:"1" min:"1" max:"9223372036854775807" doc:"Version that the audit log names."`
+	Files        []string `config:"files" required:"true" doc:"Files of Cedar policies, or directories with *.cedar, relative to the configuration's directory."`
+	Cases        []string `config:"cases" doc:"Files of cases (*.yaml), or directories: the server does not start when one fails. docs/policy.md has the form."`
+}
+
 // Warehouse is one warehouse.
 type Warehouse struct {
 	Name                string            `config:"name" required:"true" doc:"Name, which is also the prefix in the protocol's paths: letters, digits and . _ -"`
+	Organisation        string            `config:"organisation" doc:"Organisation that owns the warehouse: its provider set decides on it."`
 	Storage             Storage           `config:"storage" required:"true" doc:"Where files lie and how the server reaches them."`
 	SoftDelete          time.Duration     `config:"soft_delete" default:"0s" doc:"How long dropped tables and views can be restored; 0s drops for good."`
 	ProtectByDefault    bool              `config:"protect_by_default" default:"false" doc:"New tables and views cannot be dropped until they are unprotected."`
@@ -255,8 +266,8 @@ type Limits struct {
 // Failures bound failing authentications.
 type Failures struct {
 	Window     time.Duration `config:"window" default:"1m" min:"1s" doc:"The time that the counts below are for."`
-	PerClient  int           `config:"per_client" default:"10" min:"1" doc:"Wrong secrets of one client id from one address."`
-	PerAddress int           `config:"per_address" default:"100" min:"1" doc:"Wrong secrets from one address (IPv6: /64)."`
+	PerClient  int           `config:"per_client" default:"10" min:"1" doc:"Wrong secrets of one client id from one address, or invalid activation links of one caller."`
+	PerAddress int           `config:"per_address" default:"100" min:"1" doc:"Wrong secrets from one address (IPv6: /64), or invalid activation links."`
 	Tokens     int           `config:"tokens" default:"600" min:"1" doc:"Invalid bearer tokens from one address. Valid ones are never refused for them."`
 }
 

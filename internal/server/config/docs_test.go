@@ -4,6 +4,7 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,9 +36,42 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 
-	examples := strings.Split(head, "```yaml\n")[1:]
-	if len(examples) != 3 {
-		t.Fatalf("%d examples, want 3", len(examples))
+	parseExamples(t, "docs/configuration.md", head, 3)
+}
+
+// TestIdentityGuide keeps the configurations of docs/identity.md valid: one of
+// each kind of issuer, of accounts, and of acting for others.
+func TestIdentityGuide(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "identity.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, c := range parseExamples(t, "docs/identity.md", string(raw), 6) {
+		for _, i := range c.Issuers {
+			kinds[i.Kind]++
+			if i.Kind == "mtls" && i.MTLS.TrustDomain != "" {
+				kinds["spiffe"]++
+			}
+		}
+		for _, a := range c.Accounts {
+			kinds["secrets"] = max(kinds["secrets"], len(a.Secrets))
+			kinds["act for"] += len(a.ActFor)
+		}
+	}
+	want := map[string]int{"jwt": 2, "introspection": 1, "kubernetes": 1, "mtls": 2, "spiffe": 1, "secrets": 2, "act for": 1}
+	if !maps.Equal(kinds, want) {
+		t.Errorf("the guide shows %v, want %v", kinds, want)
+	}
+}
+
+// parseExamples parses the configurations in a document, all blocks of yaml.
+func parseExamples(t *testing.T, name, text string, want int) (list []*Config) {
+	t.Helper()
+	examples := strings.Split(text, "```yaml\n")[1:]
+	if len(examples) != want {
+		t.Fatalf("%d examples, want %d", len(examples), want)
 	}
 	dir := t.TempDir()
 	_, key := identity.GenerateSigningKey()
@@ -46,23 +80,27 @@ func TestDocumentation(t *testing.T) {
 		// The files that the example names lie in a directory of the test's.
 		yaml = strings.NewReplacer("{file: /", "{file: "+dir+"/", "{file: alice", "{file: "+dir+"/alice", "{file: signing", "{file: "+dir+"/signing").Replace(yaml)
 		for _, part := range strings.Split(yaml, "{file: ")[1:] {
-			name, _, _ := strings.Cut(part, "}")
+			file, _, _ := strings.Cut(part, "}")
 			content := "a secret"
 			switch {
-			case strings.HasSuffix(name, ".hash"):
+			case strings.HasSuffix(file, ".hash"):
 				content = testHash
-			case strings.Contains(name, "signing"):
+			case strings.Contains(file, "signing"):
 				content = key.Reveal()
 			}
-			if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := parse("docs/configuration.md", []byte(yaml), func(string) (string, bool) { return "", false }); err != nil {
+		c, err := parse(name, []byte(yaml), func(string) (string, bool) { return "", false })
+		if err != nil {
 			t.Errorf("%v\n%s", err, yaml)
+			continue
 		}
+		list = append(list, c)
 	}
+	return list
 }

@@ -87,6 +87,13 @@ func parse(path string, raw []byte, lookup func(string) (string, bool)) (*Config
 			files.Cert, files.Key, files.ClientCA = l.beside(files.Cert), l.beside(files.Key), l.beside(files.ClientCA)
 		}
 	}
+	for _, set := range c.Policies {
+		for _, files := range [][]string{set.Files, set.Cases} {
+			for i := range files {
+				files[i] = l.beside(files[i])
+			}
+		}
+	}
 	for i := range c.Issuers {
 		issuer := &c.Issuers[i]
 		issuer.CAFile = l.beside(issuer.CAFile)

@@ -38,6 +38,7 @@ func (l *loader) validate(c *Config) {
 	l.validateAccounts(c)
 	l.validateTokens(c)
 	l.validateIssuers(c)
+	l.validatePolicies(c)
 	for i, p := range c.Limits.TrustedProxies {
 		if _, err := netip.ParsePrefix(p); err != nil {
 			l.wrong(fmt.Sprintf("limits.trusted_proxies[%d]", i), "%q is no CIDR such as 10.0.0.0/8", clip(p))
@@ -46,6 +47,29 @@ func (l *loader) validate(c *Config) {
 	l.validateAudit(c)
 	if e := c.Telemetry.OTLPEndpoint; e != "" && !isHTTPURL(e) {
 		l.wrong("telemetry.otlp_endpoint", "must be a URL such as http://127.0.0.1:4318, without user info")
+	}
+}
+
+func (l *loader) validatePolicies(c *Config) {
+	type owner struct{ layer, organisation string }
+	seen := map[owner]bool{}
+	for i, set := range c.Policies {
+		key := fmt.Sprintf("policies[%d]", i)
+		o := owner{set.Layer, set.Organisation}
+		switch {
+		case set.Layer == "platform" && set.Organisation != "":
+			l.wrong(key+".organisation", "the platform's set has none; for an organisation's say layer: provider or recipient")
+		case set.Layer != "platform" && set.Organisation == "":
+			l.wrong(key+".layer", "a %s's set names its organisation", set.Layer)
+		case seen[o]:
+			l.wrong(key, "there are two sets of this owner; list their files in one")
+		case set.Layer == "provider" && !slices.ContainsFunc(c.Warehouses, func(w Warehouse) bool { return w.Organisation == set.Organisation }):
+			l.wrong(key+".organisation", "no warehouse is owned by %q; name it as warehouses[].organisation", clip(set.Organisation))
+		}
+		if len(set.Files) == 0 {
+			l.wrong(key+".files", "at least one is needed")
+		}
+		seen[o] = true
 	}
 }
 

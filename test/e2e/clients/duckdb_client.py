@@ -4,8 +4,11 @@
 
 import sys
 
-from common import CLIENT_ID, CLIENT_SECRET, FINAL, URI, WAREHOUSE, matrix, raises, same, steps
+import pyarrow as pa
+from common import CLIENT_ID, CLIENT_SECRET, FINAL, TOKEN, URI, WAREHOUSE, matrix, raises, same, steps
 from duckdb_catalog import db, rows
+from pyiceberg.catalog import load_catalog
+from pyiceberg.view.metadata import ViewVersion
 
 
 def create_namespace():
@@ -69,6 +72,28 @@ def rename_and_drop():
     raises(lambda: rows("SELECT * FROM sluice.e2e.duckdb_tmp"), "does not exist")
 
 
+# DuckDB 1.5.5 sees no views of a catalog: it never asks for them, and can make none there. This holds it to that, so that
+# the day it learns them this step fails and real ones take its place. A view of its own over the catalog's tables works.
+def views_of_the_catalog_are_not_seen():
+    catalog = load_catalog("sluice", type="rest", uri=URI, warehouse=WAREHOUSE, token=TOKEN)
+    view = ("e2e", "duckdb_view")
+    catalog.create_view(view, schema=pa.schema([pa.field("id", pa.int64())]), view_version=ViewVersion(
+        schema_id=0, default_namespace=("e2e",), representations=[{"type": "sql", "dialect": "duckdb", "sql": "SELECT id FROM duckdb"}]))
+    raises(lambda: rows("SELECT id FROM sluice.e2e.duckdb_view"), "Table with name duckdb_view does not exist")
+    same(rows("SELECT view_name FROM duckdb_views() WHERE database_name = 'sluice'"), [])
+    same([r for r in rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'sluice'") if "view" in r[0]], [])
+    raises(lambda: db.execute("CREATE VIEW sluice.e2e.duckdb_own AS SELECT id FROM sluice.e2e.duckdb"), "Not implemented Error: Create View")
+    raises(lambda: db.execute("DROP VIEW sluice.e2e.duckdb_view"), "View with name duckdb_view does not exist")
+    same(catalog.view_exists(view), True)
+    same([v for v in catalog.list_views("e2e") if v[1] == "duckdb_own"], [])
+    catalog.drop_view(view)
+
+
+def view_of_its_own_over_the_catalog():
+    db.execute("CREATE VIEW own AS SELECT id FROM sluice.e2e.duckdb WHERE id > 1")
+    same(rows("SELECT id FROM own ORDER BY id"), [(2,), (4,)])
+
+
 def read(name):
     if name == "spark_v3":  # with deletion vectors
         same(rows("SELECT count(*), sum(id) FROM sluice.e2e.spark_v3"), [(90, 4950 - sum(range(3, 100, 10)))])
@@ -77,6 +102,7 @@ def read(name):
 
 
 if sys.argv[1] == "write":
-    steps(create_namespace, token_by_client_credentials, create_and_insert, evolve_schema, delete_rows, evolve_partitioning, second_commit_and_transaction, time_travel, create_table_as_select, rename_and_drop)
+    steps(create_namespace, token_by_client_credentials, create_and_insert, evolve_schema, delete_rows, evolve_partitioning, second_commit_and_transaction, time_travel, create_table_as_select, rename_and_drop,
+          views_of_the_catalog_are_not_seen, view_of_its_own_over_the_catalog)
 else:
     matrix(read)

@@ -26,6 +26,9 @@ func reading() []step {
 			if err != nil {
 				return err
 			}
+			if name == "duckdb" {
+				return unreadable(ctx, t)
+			}
 			if want != nil {
 				return holds(ctx, t, "rows", want)
 			}
@@ -37,6 +40,18 @@ func reading() []step {
 		}})
 	}
 	return steps
+}
+
+// unreadable holds iceberg-go 0.7 to what it does not read: DuckDB writes the
+// name of the file format in small letters, as the specification does, and
+// iceberg-go knows it in capitals only. When it has learnt it, this step
+// fails and reads the rows instead.
+func unreadable(ctx context.Context, t *table.Table) error {
+	_, err := rows(ctx, t)
+	if err == nil || !strings.Contains(err.Error(), "only parquet format is implemented, got parquet") {
+		return fmt.Errorf("iceberg-go reads DuckDB's files now: hold the rows to what was written (error is %v)", err)
+	}
+	return nil
 }
 
 // sum adds the ids of rows; the script of Spark has deleted 3, 13, … 93.
