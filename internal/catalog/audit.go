@@ -409,3 +409,9 @@ func (s *AuditSealer) logger() *slog.Logger {
 	}
 	return s.Logger
 }
+
+// AuditPartition stands for an audit chain that belongs to no warehouse, where
+// an [AuditSealer] or an exporter takes warehouses. It has no other use.
+func AuditPartition(name string, id uuid.UUID) *Warehouse {
+	return &Warehouse{id: id, opts: Options{Name: name}}
+}

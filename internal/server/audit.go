@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/server/config"
+	"github.com/sluice-data/sluice/internal/sharing"
 )
 
 // auditKeys returns what signs checkpoints, nil without a key, and all that
@@ -46,7 +47,7 @@ func AuditKeys(c *config.Config) (audit.Keys, error) {
 }
 
 // AuditStore opens the store of a configuration and gives use its audit
-// chains, one a warehouse. With SQLite no server may run meanwhile.
+// chains, one a warehouse and that of the administration. With SQLite no server may run meanwhile.
 func AuditStore(ctx context.Context, c *config.Config, use func(catalog.Store, map[string]uuid.UUID) error) (err error) {
 	store, err := openStore(ctx, c.Store)
 	if err != nil {
@@ -61,6 +62,9 @@ func AuditStore(ctx context.Context, c *config.Config, use func(catalog.Store, m
 		if ids[w.Name], err = store.EnsureWarehouse(ctx, w.Name); err != nil {
 			return err
 		}
+	}
+	if ids[sharing.AdministrationPartition], err = store.EnsureWarehouse(ctx, sharing.AdministrationPartition); err != nil {
+		return err
 	}
 	return use(store, ids)
 }

@@ -98,7 +98,7 @@ func (s *Server) addExport(x export) {
 func (s *Server) sealer() *catalog.AuditSealer {
 	c := s.cfg.Audit
 	sealer := &catalog.AuditSealer{
-		Store: s.store, Warehouses: s.warehouses, Signer: s.signer, Keys: s.auditKeys, Interval: c.SealInterval,
+		Store: s.store, Warehouses: s.partitions(), Signer: s.signer, Keys: s.auditKeys, Interval: c.SealInterval,
 		CheckpointRecords: int64(c.CheckpointRecords), CheckpointInterval: c.CheckpointInterval,
 		Keep: c.KeepChanges, Logger: s.log, Progress: &audit.Progress{},
 	}
@@ -118,7 +118,7 @@ func (s *Server) sealer() *catalog.AuditSealer {
 func (s *Server) runExports(ctx context.Context, start func(func())) {
 	for _, x := range s.exports {
 		changes := &catalog.AuditExporter{
-			Name: x.name, Store: s.store, Warehouses: s.warehouses, Sink: x.sink, Signed: s.signer != nil, Batch: x.batch, Own: x.own,
+			Name: x.name, Store: s.store, Warehouses: s.partitions(), Sink: x.sink, Signed: s.signer != nil, Batch: x.batch, Own: x.own,
 			Interval: x.interval, Progress: x.changes, Logger: s.log,
 		}
 		start(func() { changes.Run(ctx) })
