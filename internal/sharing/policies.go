@@ -493,12 +493,13 @@ func (s *Service) checkTables(ctx context.Context, set *policy.Set, files []Poli
 	for _, e := range named {
 		parts := strings.Split(string(e.ID), "/")
 		for i := range parts {
-			if parts[i], err = url.PathUnescape(parts[i]); err != nil {
+			part, err := url.PathUnescape(parts[i])
+			if err != nil {
 				parts = nil
 				break
 			}
+			parts[i] = part
 		}
-		err = nil
 		switch {
 		case len(parts) < 2:
 		case e.Type == "Table", e.Type == "View":
