@@ -38,6 +38,7 @@ first, they read these; - is standard input, a directory an archive (or a part o
   --key FILE              a key that verifies, public or private; can be given again (those of the configuration count)
   --checkpoint FILE       a checkpoint that was kept elsewhere, which must still hold; can be given again
   --logs N                how many servers' logs of reads were put together; 1 unless given (verify)
+  --strict                records that no checkpoint proves, and no key given, are a fault too (verify)
   -o text|json            form of the report (verify)
   --since, --until TIME   RFC 3339, or an age such as 24h
   --principal, --actor, --resource, --operation NAME, --outcome ok|denied|failed
@@ -58,7 +59,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 	f := newFlags("audit " + name)
 	var keyFiles, checkpointFiles locations
 	path, dataDir, warehouse := f.String("config", "", ""), f.String("data-dir", "", ""), f.String("warehouse", "", "")
-	format, logs := "text", 1
+	format, logs, strict := "text", 1, false
 	var filter audit.Filter
 	since, until := "", ""
 	switch name {
@@ -67,6 +68,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 		f.Var(&checkpointFiles, "checkpoint", "")
 		f.StringVar(&format, "o", "text", "")
 		f.IntVar(&logs, "logs", 1, "")
+		f.BoolVar(&strict, "strict", false, "")
 	case "query", "tail":
 		if name == "query" {
 			f.StringVar(&since, "since", "", "")
@@ -121,7 +123,7 @@ func auditCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 			return err
 		}
 		o.Logs = logs
-		return auditVerify(o, format, each, stdout)
+		return auditVerify(o, format, strict, each, stdout)
 	}
 	return each(func(t trail) error {
 		for line, err := range t.read {
@@ -283,9 +285,12 @@ func verifyOptions(c *config.Config, keyFiles, checkpointFiles []string) (audit.
 // errAltered is what verify ends with when a log is not whole.
 var errAltered = errors.New("the audit log is not what the server wrote")
 
-func auditVerify(o audit.VerifyOptions, format string, each func(func(trail) error) error, stdout io.Writer) error {
+// errUnproven is what verify ends with when it is to be strict.
+var errUnproven = errors.New("there are records that no signed checkpoint proves")
+
+func auditVerify(o audit.VerifyOptions, format string, strict bool, each func(func(trail) error) error, stdout io.Writer) error {
 	kept := o.Checkpoints
-	altered := false
+	altered, unproven := false, false
 	err := each(func(t trail) error {
 		o.RemovedBefore, o.Checkpoints = t.kept, kept
 		report, err := audit.Verify(t.read, o)
@@ -293,6 +298,7 @@ func auditVerify(o audit.VerifyOptions, format string, each func(func(trail) err
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		altered = altered || !report.OK()
+		unproven = unproven || report.Unproven() > 0 || report.Older > 0 || len(o.Keys) == 0
 		if format == "json" {
 			return json.NewEncoder(stdout).Encode(report.Summary(t.name, len(o.Keys) > 0))
 		}
@@ -300,6 +306,9 @@ func auditVerify(o audit.VerifyOptions, format string, each func(func(trail) err
 	})
 	if altered {
 		err = errors.Join(err, errAltered)
+	}
+	if strict && unproven {
+		err = errors.Join(err, errUnproven)
 	}
 	return err
 }

@@ -101,7 +101,7 @@ func TestAudit(t *testing.T) {
 	d.write(t, "export.jsonl", exported)
 	key := filepath.Join(d.dir, "audit.key")
 	d.write(t, "audit.key", base64.StdEncoding.EncodeToString([]byte("abcdefghijklmnopqrstuvwxyz012345")))
-	if out := audit(0, "verify", "--key", key, filepath.Join(d.dir, "export.jsonl")); strings.Contains(out, "unproven") || strings.Contains(out, "no key") {
+	if out := audit(0, "verify", "--strict", "--key", key, filepath.Join(d.dir, "export.jsonl")); strings.Contains(out, "unproven") || strings.Contains(out, "no key") {
 		t.Errorf("the export does not verify by itself:\n%s", out)
 	}
 
@@ -115,6 +115,11 @@ func TestAudit(t *testing.T) {
 	d.write(t, "reads.jsonl", strings.Join(lines[:3], ""))
 	if out := audit(0, "verify", "--key", key, file); !strings.Contains(out, "unproven tail of 3 records") {
 		t.Errorf("a log without its end: %s", out)
+	}
+	for _, args := range [][]string{{"--key", key, file}, {file}} {
+		if out := audit(1, append([]string{"verify", "--strict"}, args...)...); !strings.Contains(out, "that no signed checkpoint proves") {
+			t.Errorf("--strict %v: %s", args, out)
+		}
 	}
 	if out := audit(1, "verify", "--key", key, "--checkpoint", kept, file); !strings.Contains(out, "as a checkpoint kept elsewhere proves") {
 		t.Errorf("a log without its end, against a checkpoint: %s", out)

@@ -55,12 +55,33 @@ func Retain(path string, before time.Time, exports []string, keys Keys) (removed
 		if err != nil || !ok {
 			return removed, err
 		}
+		if err := intact(s.Path, keys); err != nil {
+			return removed, err
+		}
 		if err := os.Remove(s.Path); err != nil {
 			return removed, err
 		}
 		removed = append(removed, s.Path)
 	}
 	return removed, nil
+}
+
+// intact verifies a file by itself: what somebody has changed is not cleared
+// away.
+func intact(path string, keys Keys) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := Verify(Lines(f), VerifyOptions{Keys: keys, MaxProblems: 1})
+	if err == nil && !r.OK() {
+		err = errors.New(r.Problems[0].String())
+	}
+	if err != nil {
+		return fmt.Errorf("the old file of reads %s stays, since it is not what was written: %w", path, err)
+	}
+	return nil
 }
 
 // exported is how many of the oldest segments all exports have behind them.

@@ -111,6 +111,20 @@ func TestRetain(t *testing.T) {
 	if err := os.Rename(hidden, files[2]); err != nil {
 		t.Fatal(err)
 	}
+	// Nor does one go that was altered.
+	whole, err := os.ReadFile(files[1])
+	if err == nil {
+		err = os.WriteFile(files[1], []byte(strings.Replace(string(whole), "alice", "mallo", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := Retain(path, year(9), nil, keys); err == nil || len(removed) != 0 || !strings.Contains(err.Error(), "was altered") {
+		t.Errorf("removed %v, which was altered; %v", removed, err)
+	}
+	if err := os.WriteFile(files[1], whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	retain(year(2), keys, []string{"siem"}, files[1])
 	retain(year(9), keys, []string{"siem"}, files[2]) // never the one that is written
 	if err := s.Round(t.Context()); err != nil {

@@ -18,12 +18,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // CursorSuffix ends the names of the files beside a log in which exports keep
 // how far they have come: <log>.<export>.cursor.
 const CursorSuffix = ".cursor"
+
+// lockSuffix is added to a cursor's name for the file that the process locks
+// which exports.
+const lockSuffix = ".lock"
 
 // Segment is one file of a log of reads: the one that is written, or one that
 // was moved away and keeps its name with a suffix behind it.
@@ -51,7 +56,7 @@ func Segments(path string) ([]Segment, error) {
 	var all []Segment
 	for _, e := range entries {
 		name := e.Name()
-		if name != base && (!strings.HasPrefix(name, base+".") || strings.HasSuffix(name, LastSuffix) || strings.HasSuffix(name, CursorSuffix)) || !e.Type().IsRegular() {
+		if name != base && (!strings.HasPrefix(name, base+".") || strings.HasSuffix(name, LastSuffix) || strings.HasSuffix(name, CursorSuffix) || strings.HasSuffix(name, lockSuffix)) || !e.Type().IsRegular() {
 			continue
 		}
 		s, ok, err := segmentOf(filepath.Join(dir, name))
@@ -93,6 +98,8 @@ func segmentOf(path string) (s Segment, ok bool, err error) {
 	}
 	return s, false, nil
 }
+
+var errNoLine = errors.New("remove it to export the log from the oldest file on")
 
 // maxLookAhead is how many lines of a file's beginning may be no records:
 // those from before the chain, or what a killed server left.
@@ -137,12 +144,43 @@ const ReadsSource = "reads"
 // deliveryTimeout bounds one delivery.
 const deliveryTimeout = time.Minute
 
-// Run works until ctx ends.
+// Run works until ctx ends. While another process does, such as the server that
+// this one takes over from, it waits.
 func (s *Shipper) Run(ctx context.Context) {
-	Repeat(ctx, s.Interval, s.Round, func(err error, pause time.Duration) {
+	var lock *os.File
+	round := func(ctx context.Context) (err error) {
+		if lock == nil {
+			if lock, err = s.lock(); lock == nil {
+				return err
+			}
+			s.loaded = false // the other one has gone on
+			s.close()
+		}
+		return s.Round(ctx)
+	}
+	Repeat(ctx, s.Interval, round, func(err error, pause time.Duration) {
 		s.Logger.Warn("audit export of reads", "export", s.Name, "again_in", pause.String(), "error", err)
 	})
 	s.close()
+	if lock != nil {
+		lock.Close() //nolint:errcheck // nothing was written
+	}
+}
+
+// lock takes the export's lock; nil when another process has it.
+func (s *Shipper) lock() (*os.File, error) {
+	f, err := os.OpenFile(s.cursorPath()+lockSuffix, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return nil, f.Close()
+	default:
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	}
 }
 
 func (s *Shipper) close() {
@@ -314,6 +352,12 @@ func (s *Shipper) collect(final bool) (b Batch, end int64, err error) {
 	}
 	if info.Size() < end {
 		return b, end, fmt.Errorf("%s was cut off below what was exported: rotate the log by renaming it and sending SIGHUP", s.file.Name())
+	}
+	if end != 0 {
+		var before [1]byte
+		if _, err := s.file.ReadAt(before[:], end-1); err != nil || before[0] != '\n' {
+			return b, end, fmt.Errorf("%s names a place in %s where no line begins: it was altered; %w", s.cursorPath(), s.file.Name(), errors.Join(err, errNoLine))
+		}
 	}
 	var (
 		here      = end

@@ -6,6 +6,7 @@ package audit
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -225,6 +227,24 @@ func TestShippingStops(t *testing.T) {
 	if r := verify(t, VerifyOptions{Keys: NewKeys(signer.Public())}, got.Bytes()); !r.OK() || r.Records != 9 {
 		t.Errorf("%+v", r)
 	}
+	noted := read(t, s.cursorPath())
+	for _, offset := range []int64{s.at.Offset - 1, s.at.Offset - 700, -5} {
+		moved := s.at
+		moved.Offset = offset
+		raw, err := json.Marshal(moved)
+		if err == nil {
+			err = os.WriteFile(s.cursorPath(), raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := shipper(path, &got).Round(t.Context()); err == nil {
+			t.Errorf("from the middle of a line, byte %d, it goes on", offset)
+		}
+	}
+	if err := os.WriteFile(s.cursorPath(), noted, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
 	}
@@ -323,4 +343,61 @@ func TestSettlesUnderLoad(t *testing.T) {
 			t.Fatal("no checkpoint is kept beside a log that is written all the time")
 		}
 	}
+}
+
+// TestOneShips has two servers export one log, as when one takes over from the
+// other: each batch is delivered by one of them, and the second goes on where
+// the first ended.
+func TestOneShips(t *testing.T) {
+	t.Parallel()
+	signer := signerOf(t, 1)
+	path := filepath.Join(t.TempDir(), "reads.log")
+	run(t, path, signer, 20, 3)
+	var got safeReceiver
+	first, endFirst := context.WithCancel(t.Context())
+	second, endSecond := context.WithCancel(t.Context())
+	done := make(chan struct{}, 2)
+	for _, ctx := range []context.Context{first, second} {
+		s := shipper(path, &got)
+		s.Interval, s.Batch = time.Millisecond, 1
+		go func() { s.Run(ctx); done <- struct{}{} }()
+	}
+	wait := func(records int64) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); got.records() < records; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d records", got.records(), records)
+			}
+		}
+	}
+	wait(21)
+	endFirst()
+	<-done
+	run(t, path, signer, 20, 3)
+	wait(42)
+	endSecond()
+	<-done
+	if r := verify(t, VerifyOptions{Keys: NewKeys(signer.Public())}, got.Bytes()); !r.OK() || r.Records != 42 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// safeReceiver is a receiver of several exporters.
+type safeReceiver struct {
+	mu sync.Mutex
+	receiver
+	n int64
+}
+
+func (r *safeReceiver) Send(ctx context.Context, b Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n += b.Records()
+	return r.receiver.Send(ctx, b)
+}
+
+func (r *safeReceiver) records() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
 }

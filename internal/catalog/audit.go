@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,9 +31,26 @@ func (r *AuditRow) Line(b []byte) []byte {
 func AuditLines(ctx context.Context, store Store, warehouse uuid.UUID, after int64) iter.Seq2[audit.Line, error] {
 	return func(yield func(audit.Line, error) bool) {
 		var line []byte
-		from := after + 1
-		if after == 0 {
-			from = 0
+		c := checkpoints{store: store, warehouse: warehouse}
+		if c.from = after + 1; after == 0 {
+			c.from = 0
+		}
+		// emit yields the checkpoints of records before one.
+		emit := func(before int64) bool {
+			for {
+				cp, err := c.next(ctx, before)
+				if err != nil {
+					yield(audit.Line{}, err)
+					return false
+				}
+				if cp == nil {
+					return true
+				}
+				line = cp.Append(line[:0])
+				if !yield(audit.Line{Text: line[:len(line)-1]}, nil) {
+					return false
+				}
+			}
 		}
 		for {
 			rows, err := store.AuditRows(ctx, warehouse, after, auditPage)
@@ -40,18 +58,10 @@ func AuditLines(ctx context.Context, store Store, warehouse uuid.UUID, after int
 				yield(audit.Line{}, err)
 				return
 			}
-			checkpoints, err := store.AuditCheckpoints(ctx, warehouse, from, 0)
-			if err != nil {
-				yield(audit.Line{}, err)
-				return
-			}
+			c.again(after + 1)
 			for _, row := range rows {
-				for len(checkpoints) > 0 && checkpoints[0].Seq < row.Seq {
-					line = checkpoints[0].Append(line[:0])
-					if !yield(audit.Line{Text: line[:len(line)-1]}, nil) {
-						return
-					}
-					checkpoints = checkpoints[1:]
+				if !emit(row.Seq) {
+					return
 				}
 				line = row.Line(line[:0])
 				if !yield(audit.Line{Text: line}, nil) {
@@ -59,21 +69,75 @@ func AuditLines(ctx context.Context, store Store, warehouse uuid.UUID, after int
 				}
 				after = row.Seq
 			}
-			if last := len(rows) < auditPage; last || len(checkpoints) > 0 && checkpoints[0].Seq == after {
-				for len(checkpoints) > 0 && (last || checkpoints[0].Seq == after) {
-					line = checkpoints[0].Append(line[:0])
-					if !yield(audit.Line{Text: line[:len(line)-1]}, nil) {
+			if len(rows) < auditPage {
+				if after == 0 { // all rows were removed
+					after, err = c.peek(ctx)
+					if err != nil {
+						yield(audit.Line{}, err)
 						return
 					}
-					checkpoints = checkpoints[1:]
 				}
-				if last {
-					return
-				}
+				// None of a record that was sealed after the rows were read.
+				emit(after + 1)
+				return
 			}
-			from = after + 1
 		}
 	}
+}
+
+// checkpoints reads those of a warehouse a page at a time.
+type checkpoints struct {
+	store     Store
+	warehouse uuid.UUID
+	from      int64 // the next page
+	page      []audit.Checkpoint
+	end       bool
+}
+
+// again looks anew when there were no more, for those of records from one on:
+// one that was signed late is left out, since a later one covers the same.
+func (c *checkpoints) again(from int64) {
+	if len(c.page) == 0 {
+		c.end = false
+		if from > 1 {
+			c.from = max(c.from, from)
+		}
+	}
+}
+
+// fill reads a page when there is none.
+func (c *checkpoints) fill(ctx context.Context) error {
+	if len(c.page) > 0 || c.end {
+		return nil
+	}
+	page, err := c.store.AuditCheckpoints(ctx, c.warehouse, c.from, auditPage)
+	if err != nil {
+		return err
+	}
+	if c.page, c.end = page, len(page) < auditPage; len(page) > 0 {
+		c.from = page[len(page)-1].Seq + 1
+	}
+	return nil
+}
+
+// peek is the record of the next one; 0 when there is none.
+func (c *checkpoints) peek(ctx context.Context) (int64, error) {
+	if err := c.fill(ctx); err != nil || len(c.page) == 0 {
+		return 0, err
+	}
+	return c.page[0].Seq, nil
+}
+
+// next returns the next one if it is of a record before one; nil when it is
+// not, or there is none.
+func (c *checkpoints) next(ctx context.Context, before int64) (*audit.Checkpoint, error) {
+	seq, err := c.peek(ctx)
+	if err != nil || seq == 0 || seq >= before {
+		return nil, err
+	}
+	cp := &c.page[0]
+	c.page = c.page[1:]
+	return cp, nil
 }
 
 // AuditSealer chains the audit rows of changes and signs checkpoints of the
@@ -219,22 +283,35 @@ func (s *AuditSealer) prove(ctx context.Context, wh uuid.UUID, head audit.Ref) e
 	known, ok := s.proved[wh]
 	if !ok {
 		known = audit.Ref{Partition: wh.String()}
-		checkpoints, err := s.Store.AuditCheckpoints(ctx, wh, 0, 0)
-		if err != nil {
-			return err
-		}
-		for _, c := range checkpoints {
-			if err := c.Verify(s.Keys); err != nil {
+		for c := (checkpoints{store: s.Store, warehouse: wh}); ; {
+			cp, err := c.next(ctx, head.Seq+1)
+			if err != nil {
+				return err
+			}
+			if cp == nil {
+				break
+			}
+			if err := cp.Verify(s.Keys); err != nil {
 				return fmt.Errorf("%w: %w", ErrAuditBroken, err)
 			}
-			known = c.Ref
+			known = cp.Ref
 		}
 	}
 	if head.Seq < known.Seq {
 		return fmt.Errorf("%w: it ends at record %d, and had %d", ErrAuditBroken, head.Seq, known.Seq)
 	}
-	chain := audit.NewChain(known)
-	for chain.Last().Seq < head.Seq {
+	if err := s.follow(ctx, wh, known, head); err != nil {
+		return err
+	}
+	s.proved[wh] = head
+	return nil
+}
+
+// follow proves that the rows lead from one record to another.
+func (s *AuditSealer) follow(ctx context.Context, wh uuid.UUID, from, to audit.Ref) error {
+	chain := audit.NewChain(from)
+	var line []byte
+	for chain.Last().Seq < to.Seq {
 		rows, err := s.Store.AuditRows(ctx, wh, chain.Last().Seq, auditPage)
 		if err != nil {
 			return err
@@ -243,26 +320,29 @@ func (s *AuditSealer) prove(ctx context.Context, wh uuid.UUID, head audit.Ref) e
 			return fmt.Errorf("%w: records from %d on are missing", ErrAuditBroken, chain.Last().Seq+1)
 		}
 		for _, row := range rows {
-			chain.Append(nil, &row.Record)
+			line = chain.Append(line[:0], &row.Record)
 			if last := chain.Last(); last.Seq != row.Seq || last.Hash != row.Hash {
 				return fmt.Errorf("%w: record %d does not follow record %d", ErrAuditBroken, row.Seq, last.Seq-1)
 			}
-			if row.Seq == head.Seq {
+			if row.Seq == to.Seq {
 				break
 			}
 		}
 	}
-	if chain.Last() != head {
-		return fmt.Errorf("%w: record %d is not the one that it was", ErrAuditBroken, head.Seq)
+	if chain.Last() != to {
+		return fmt.Errorf("%w: record %d is not the one that it was", ErrAuditBroken, to.Seq)
 	}
-	s.proved[wh] = head
 	return nil
 }
 
 // expire removes rows that have outlived their time and that every export
-// has.
+// has. Before it removes them it looks whether they are what was signed: what
+// somebody has changed is not cleared away.
 func (s *AuditSealer) expire(ctx context.Context, wh uuid.UUID) error {
-	upTo := int64(1<<63 - 1)
+	if s.broken[wh] {
+		return nil
+	}
+	upTo := int64(math.MaxInt64)
 	if len(s.Exports) > 0 {
 		cursors, err := s.Store.AuditCursors(ctx, wh)
 		if err != nil {
@@ -272,12 +352,48 @@ func (s *AuditSealer) expire(ctx context.Context, wh uuid.UUID) error {
 			upTo = min(upTo, cursors[name])
 		}
 	}
+	before := s.now().Add(-s.Keep)
 	for {
-		n, err := s.Store.ExpireAudit(ctx, wh, s.now().Add(-s.Keep), upTo)
+		end, err := s.expirable(ctx, wh, before, upTo)
+		if err != nil || end == 0 {
+			return err
+		}
+		n, err := s.Store.ExpireAudit(ctx, wh, before, end)
 		if err != nil || n == 0 {
 			return err
 		}
 	}
+}
+
+// expirable returns the number of the next record up to which rows can be
+// removed; 0 when there is none.
+func (s *AuditSealer) expirable(ctx context.Context, wh uuid.UUID, before time.Time, upTo int64) (int64, error) {
+	rows, err := s.Store.AuditRows(ctx, wh, 0, 1)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	first := rows[0].Seq
+	// The one that rows were removed up to before, and the first of these.
+	list, err := s.Store.AuditCheckpoints(ctx, wh, first-1, 2)
+	if err != nil {
+		return 0, err
+	}
+	from := audit.Ref{Partition: wh.String()}
+	if len(list) > 0 && list[0].Seq == first-1 {
+		from, list = list[0].Ref, list[1:]
+	}
+	if len(list) == 0 || list[0].Seq > upTo || !list[0].Time.Before(before) {
+		return 0, nil
+	}
+	to := list[0]
+	err = to.Verify(s.Keys)
+	if err == nil {
+		err = s.follow(ctx, wh, from, to.Ref)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("old records stay, since they are not what was signed: %w", err)
+	}
+	return to.Seq, nil
 }
 
 func (s *AuditSealer) now() time.Time {

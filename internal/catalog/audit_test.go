@@ -147,6 +147,9 @@ func TestAuditSealer(t *testing.T) {
 	// before nor by one that starts.
 	s = newSealer()
 	round(false, 15, 15)
+	if lag := s.Progress.Lag(now.Add(time.Minute)); lag != 0 {
+		t.Errorf("a chain that is sealed has failed for %s", lag)
+	}
 	for range 2 {
 		store.on = true
 		change(3)
@@ -155,6 +158,9 @@ func TestAuditSealer(t *testing.T) {
 		}
 		if err := s.Round(ctx, true); err != nil {
 			t.Errorf("the same again: %v", err)
+		}
+		if lag := s.Progress.Lag(now.Add(time.Minute)); lag != time.Minute {
+			t.Errorf("it has failed for %s", lag)
 		}
 		if state, err := h.store.AuditState(ctx, h.ID()); err != nil || state.Checkpoint != 15 {
 			t.Errorf("%+v, %v", state, err)
@@ -207,6 +213,166 @@ func TestAuditSealerExpires(t *testing.T) {
 	r, err := audit.Verify(catalog.AuditLines(ctx, h.store, h.ID(), 0), audit.VerifyOptions{Keys: s.Keys, RemovedBefore: now.Add(-time.Hour)})
 	if err != nil || !r.OK() || r.Records != 1 || r.Unproven() != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// sealing is a store in which others seal and sign between any two calls.
+type sealing struct {
+	catalog.Store
+	between func()
+}
+
+func (s *sealing) AuditRows(ctx context.Context, wh uuid.UUID, after int64, limit int) ([]catalog.AuditRow, error) {
+	rows, err := s.Store.AuditRows(ctx, wh, after, limit)
+	s.between()
+	return rows, err
+}
+
+func (s *sealing) AuditCheckpoints(ctx context.Context, wh uuid.UUID, from int64, limit int) ([]audit.Checkpoint, error) {
+	list, err := s.Store.AuditCheckpoints(ctx, wh, from, limit)
+	s.between()
+	return list, err
+}
+
+// TestAuditLinesWhileTheChainGrows reads a chain of many pages, with more
+// checkpoints than a page has, to which records and checkpoints are added
+// meanwhile: what is read is a whole beginning of it.
+func TestAuditLinesWhileTheChainGrows(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	signer := auditSigner(t)
+	keys := audit.NewKeys(signer.Public())
+	put := func(n int) {
+		t.Helper()
+		err := h.store.Update(ctx, func(tx catalog.Tx) error {
+			for range n {
+				if err := tx.PutAudit(ctx, catalog.AuditRow{Warehouse: h.ID(), Record: audit.Record{Kind: audit.KindChange, Time: time.Now()}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, head, err := h.store.SealAudit(ctx, h.ID(), 5000)
+		if err == nil {
+			err = h.store.PutAuditCheckpoint(ctx, h.ID(), signer.Sign(head, false, time.Now()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1050 {
+		put(2)
+	}
+	for _, from := range []int64{0, 1000} {
+		calls := 0
+		store := &sealing{h.store, func() {
+			if calls++; calls < 20 {
+				put(300)
+			}
+		}}
+		var got bytes.Buffer
+		for line, err := range catalog.AuditLines(ctx, store, h.ID(), from) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Write(append(line.Text, '\n'))
+		}
+		// Before a record in the middle, the rest of the chain is missing, and
+		// nothing else is.
+		r, err := audit.Verify(audit.Lines(bytes.NewReader(got.Bytes())), audit.VerifyOptions{Keys: keys})
+		if err != nil || r.Found != min(from, 1) || r.Records < 2101-from || int64(bytes.Count(got.Bytes(), []byte("audit.checkpoint"))) < 1050-from/2 {
+			t.Errorf("from %d: %d records, %v, %v", from, r.Records, r.Problems, err)
+		}
+	}
+}
+
+// TestNothingIsClearedAway has somebody change old records: they are not
+// removed when their time is over, nor up to a checkpoint that is forged.
+func TestNothingIsClearedAway(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	signer := auditSigner(t)
+	now := time.Now()
+	store := &rewritten{Store: h.store}
+	newSealer := func() *catalog.AuditSealer {
+		return &catalog.AuditSealer{
+			Store: store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
+			Keep: time.Hour, CheckpointRecords: 1, Now: func() time.Time { return now },
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		rows, err := h.store.AuditRows(ctx, h.ID(), 0, 0)
+		if err != nil || len(rows) != want {
+			t.Errorf("%d rows are left, want %d; %v", len(rows), want, err)
+		}
+	}
+	change := func(name string) {
+		t.Helper()
+		if _, err := h.CreateNamespace(ctx, catalog.Mutation{}, catalog.Namespace{name}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newSealer()
+	if err := s.Round(ctx, true); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * time.Hour)
+	store.on = true
+	if err := s.Round(ctx, false); !errors.Is(err, catalog.ErrAuditBroken) {
+		t.Errorf("the first record was changed: %v", err)
+	}
+	left(1)
+	store.on = false
+	change("x")
+	if _, _, err := h.store.SealAudit(ctx, h.ID(), 10); err != nil {
+		t.Fatal(err)
+	}
+	state, err := h.store.AuditState(ctx, h.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger, err := audit.ParseSigner(secret.New(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.store.PutAuditCheckpoint(ctx, h.ID(), forger.Sign(state.Head, false, now.Add(-2*time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	s = newSealer()
+	if err := s.Round(ctx, false); err == nil {
+		t.Error("a forged checkpoint is no fault")
+	}
+	left(1) // of the first, which the true checkpoint covered
+}
+
+// TestCursorBeyondTheChain has somebody say that an export has all that will
+// ever come.
+func TestCursorBeyondTheChain(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	ctx := t.Context()
+	if _, _, err := h.store.SealAudit(ctx, h.ID(), 10); err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.store.ClaimAuditCursor(ctx, h.ID(), "siem", time.Now(), time.Minute)
+	if err == nil {
+		_, err = h.store.MoveAuditCursor(ctx, c, 1<<60, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &catalog.AuditExporter{Name: "siem", Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Logger: slog.New(slog.DiscardHandler), Sink: sinkFunc(func(audit.Batch) error { return nil })}
+	if err := x.Round(ctx); !errors.Is(err, catalog.ErrAuditBroken) {
+		t.Errorf("%v", err)
+	}
+	if _, failures := x.Progress.Counts(); failures != 1 {
+		t.Errorf("%d failures", failures)
 	}
 }
 

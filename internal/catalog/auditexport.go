@@ -94,6 +94,9 @@ func (x *AuditExporter) batch(ctx context.Context, w *Warehouse) (more bool, err
 	if err != nil {
 		return false, err
 	}
+	if at := cursors[x.Name]; at > state.Head.Seq {
+		return false, fmt.Errorf("%w: the export has come to record %d, but there are %d", ErrAuditBroken, at, state.Head.Seq)
+	}
 	if at, known := cursors[x.Name]; known && at >= upTo || upTo == 0 {
 		return false, x.waiting(ctx, w, at, state.Head.Seq)
 	}

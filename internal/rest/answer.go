@@ -221,14 +221,34 @@ func matches(header []string, etag string) bool {
 
 // sendTable answers with LoadTableResult.
 func (c *call) sendTable(obj *catalog.Object, doc *metadata.Document, snapshots, etag string) error {
-	tail := make([]byte, 0, 64+len(c.warehouse.configJSON)+len(obj.Labels))
+	config, err := c.configOf(obj)
+	if err != nil {
+		return err
+	}
+	tail := make([]byte, 0, 64+len(config)+len(obj.Labels))
 	tail = append(tail, `,"config":`...)
-	tail = append(tail, c.warehouse.configJSON...)
-	if obj.Labels != nil {
+	tail = append(tail, config...)
+	if obj.Labels != nil && !c.share {
 		tail = append(tail, `,"labels":`...)
 		tail = append(tail, obj.Labels...)
 	}
 	return c.sendMetadata(obj, doc, snapshots, append(tail, '}'), etag)
+}
+
+// configOf is what clients need for a table: its warehouse's settings, which
+// in a share are not all the same.
+func (c *call) configOf(obj *catalog.Object) ([]byte, error) {
+	shared, ok := c.warehouse.Operations.(interface {
+		ObjectConfig(obj catalog.Object) map[string]string
+	})
+	if !ok {
+		return c.warehouse.configJSON, nil
+	}
+	config := shared.ObjectConfig(*obj)
+	if len(config) == 0 {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(config, json.Deterministic(true))
 }
 
 // sendCommitted answers with CommitTableResponse, which unlike a load has no

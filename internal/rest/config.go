@@ -40,6 +40,13 @@ func (c *call) getConfig() error {
 		}
 		name = visible[0]
 	}
+	if share, ok := c.shareOf(name); ok {
+		c.resource = name
+		if err := c.enterShare(share); err != nil {
+			return err
+		}
+		return c.sendConfig(c.warehouse)
+	}
 	wh, ok := c.h.warehouses[name]
 	if !ok || c.principal.Access(name) == identity.AccessNone {
 		return catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", clip(name))
@@ -49,6 +56,10 @@ func (c *call) getConfig() error {
 		c.decision = audit.Deny
 		return err
 	}
+	return c.sendConfig(wh)
+}
+
+func (c *call) sendConfig(wh *served) error {
 	return c.sendValue(http.StatusOK, struct {
 		Defaults  map[string]string `json:"defaults"`
 		Overrides map[string]string `json:"overrides"`
@@ -56,7 +67,7 @@ func (c *call) getConfig() error {
 		Lifetime  string            `json:"idempotency-key-lifetime"`
 	}{
 		Defaults:  map[string]string{},
-		Overrides: map[string]string{"prefix": name, "namespace-separator": advertisedSeparator},
+		Overrides: map[string]string{"prefix": wh.Name(), "namespace-separator": advertisedSeparator},
 		Endpoints: c.h.endpoints,
 		Lifetime:  isoDuration(wh.Options().IdempotencyLifetime),
 	})

@@ -108,7 +108,9 @@ func (c *call) loadNamespace() error {
 		return err
 	}
 	properties := maps.Clone(rec.Properties)
-	properties["location"] = c.warehouse.NamespaceLocation(rec)
+	if location := c.warehouse.NamespaceLocation(rec); location != "" {
+		properties["location"] = location
+	}
 	return c.sendValue(http.StatusOK, namespaceBody{rec.Namespace, properties})
 }
 

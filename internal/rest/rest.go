@@ -37,6 +37,8 @@ type Config struct {
 	// all that the access allows.
 	Owners   map[string]string
 	Policies *enforce.Enforcer
+	// Shares opens shares for their recipients; nil: there are none.
+	Shares Shares
 	// Authenticate returns who sent a request, or an *identity.Refusal.
 	Authenticate func(*http.Request) (identity.Principal, error)
 	// Tokens serves oauth/tokens; nil: not served and not advertised.
@@ -58,6 +60,16 @@ type Config struct {
 	// when zero.
 	CompressedCacheBytes int64
 	Now                  func() time.Time
+}
+
+// Shares opens shares.
+type Shares interface {
+	// ShareOf returns the share that a warehouse parameter or a path's prefix
+	// names, false when it names none.
+	ShareOf(warehouse string) (share string, ok bool)
+	// Open returns a share as a principal may use it for one request. Who has
+	// no grant gets a NoSuchWarehouse.
+	Open(ctx context.Context, p identity.Principal, address netip.Addr, operation, share string) (catalog.Operations, error)
 }
 
 // Access is what the audit log hears of a request.
@@ -145,6 +157,7 @@ type call struct {
 	requestID string
 	principal identity.Principal
 	warehouse *served
+	share     bool           // warehouse is a share, whose owner's labels are not for recipients
 	guard     *enforce.Guard // of the warehouse; nil when no policy restricts it
 	resource  string
 	body      []byte
@@ -255,6 +268,9 @@ func (c *call) enterWarehouse() error {
 	if err != nil {
 		return catalog.Errorf(catalog.BadRequest, "prefix: %s", err.Error())
 	}
+	if share, ok := c.shareOf(name); ok {
+		return c.enterShare(share)
+	}
 	wh, ok := c.h.warehouses[name]
 	access := c.principal.Access(name)
 	if !ok || access == identity.AccessNone {
@@ -270,6 +286,11 @@ func (c *call) enterWarehouse() error {
 		c.decision = audit.Deny
 		return catalog.Errorf(catalog.Forbidden, "%s needs write access to the warehouse %s; %s has read access", c.route.operation, name, c.principal.ID)
 	}
+	c.setMutation()
+	return nil
+}
+
+func (c *call) setMutation() {
 	c.mutation = catalog.Mutation{
 		Caller:    catalog.Caller{Principal: c.principal.ID, Actor: c.principal.Actor, RequestID: c.requestID},
 		Operation: c.route.operation,
@@ -277,6 +298,33 @@ func (c *call) enterWarehouse() error {
 	if c.route.mutation {
 		c.mutation.Address, c.mutation.Decision = c.address(), audit.Allow
 	}
+}
+
+// shareOf returns the share that a name stands for.
+func (c *call) shareOf(name string) (string, bool) {
+	if c.h.cfg.Shares == nil {
+		return "", false
+	}
+	return c.h.cfg.Shares.ShareOf(name)
+}
+
+// enterShare opens a share, in which nothing can be changed.
+func (c *call) enterShare(share string) error {
+	ops, err := c.h.cfg.Shares.Open(c.ctx, c.principal, c.address(), c.route.operation, share)
+	if guard, ok := ops.(*enforce.Guard); ok {
+		c.guard = guard
+	}
+	if err != nil {
+		c.decision = audit.Deny
+		return err
+	}
+	c.warehouse, c.share = &served{ops, []byte("{}")}, true
+	if c.route.write {
+		c.nameResource()
+		c.decision = audit.Deny
+		return catalog.Errorf(catalog.Forbidden, "%s would change the share %s; a share is read-only", c.route.operation, share)
+	}
+	c.setMutation()
 	return nil
 }
 

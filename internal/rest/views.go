@@ -59,7 +59,7 @@ func (c *call) sendView(obj *catalog.Object, raw []byte) error {
 	body = append(body, `,"metadata":`...)
 	body = append(body, raw...)
 	body = append(body, `,"config":{}`...)
-	if obj.Labels != nil {
+	if obj.Labels != nil && !c.share {
 		body = append(append(body, `,"labels":`...), obj.Labels...)
 	}
 	return c.send(http.StatusOK, append(body, '}'))

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,8 @@ type Sender struct {
 	exporter *otlploghttp.Exporter
 	provider *sdk.LoggerProvider
 	logger   log.Logger
+	url      string
+	host     string
 
 	mu    sync.Mutex
 	batch []sdk.Record // collected by the provider's processor
@@ -65,9 +68,9 @@ func New(ctx context.Context, o Options) (*Sender, error) {
 	for name, value := range o.Headers {
 		headers[name] = value.Reveal()
 	}
-	s := &Sender{}
+	s := &Sender{url: u.JoinPath("v1", "logs").String(), host: u.Host}
 	s.exporter, err = otlploghttp.New(ctx,
-		otlploghttp.WithEndpointURL(u.JoinPath("v1", "logs").String()),
+		otlploghttp.WithEndpointURL(s.url),
 		otlploghttp.WithHeaders(headers),
 		otlploghttp.WithCompression(otlploghttp.GzipCompression),
 		// What failed is tried again by the export, which keeps its place.
@@ -112,10 +115,27 @@ func (s *Sender) Send(ctx context.Context, b audit.Batch) error {
 		return fmt.Errorf("OTLP: %d of %d records were taken by the SDK", len(s.batch), len(b.Lines))
 	}
 	if err := s.exporter.Export(ctx, s.batch); err != nil {
-		return fmt.Errorf("OTLP: %w", err)
+		return s.failure(err)
 	}
 	return nil
 }
+
+// failure is what an error of the library says, without the URL, whose query
+// may be a secret, and without most of what the receiver said.
+func (s *Sender) failure(err error) error {
+	var named *url.Error
+	if errors.As(err, &named) {
+		err = named.Err
+	}
+	text := strings.ReplaceAll(err.Error(), s.url, s.host)
+	if len(text) > maxFailure {
+		text = strings.ToValidUTF8(text[:maxFailure], "") + "…"
+	}
+	return fmt.Errorf("OTLP receiver %s: %s", s.host, text)
+}
+
+// maxFailure bounds what is logged of a failure.
+const maxFailure = 400
 
 // collector takes what the logger emits into the batch being sent.
 type collector struct{ s *Sender }

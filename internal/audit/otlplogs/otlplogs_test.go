@@ -4,6 +4,7 @@
 package otlplogs
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"io"
@@ -66,6 +67,9 @@ func (c *collectorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Location", "/elsewhere")
 	w.WriteHeader(c.status)
 	_, _ = w.Write(raw)
+	if c.status != http.StatusOK {
+		_, _ = w.Write(bytes.Repeat([]byte("no "), 10_000))
+	}
 }
 
 const (
@@ -167,7 +171,7 @@ func TestNotDelivered(t *testing.T) {
 	c, s := open(t)
 	for _, c.status = range []int{301, 302, 307, 308, 400, 401, 404, 429, 500, 503} {
 		err := s.Send(t.Context(), batch(failed))
-		if err == nil || strings.Contains(err.Error(), "hush") {
+		if err == nil || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "/base") || len(err.Error()) > 500 {
 			t.Errorf("%d: %v", c.status, err)
 		}
 		if c.path != "/base/v1/logs" {
@@ -181,6 +185,13 @@ func TestNotDelivered(t *testing.T) {
 	}
 	if err := s.Send(t.Context(), batch("{")); err == nil {
 		t.Error("a line that is none is sent")
+	}
+	away, err := New(t.Context(), Options{Endpoint: "http://127.0.0.1:1/hidden-path"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := away.Send(t.Context(), batch(failed)); err == nil || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("the URL, which may be a secret, is in the error: %v", err)
 	}
 	for _, endpoint := range []string{"", "collector:4318", "ftp://c", "https://u:p@c"} {
 		if _, err := New(t.Context(), Options{Endpoint: endpoint}); err == nil {

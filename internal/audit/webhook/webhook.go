@@ -17,9 +17,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -101,18 +103,23 @@ func (s *Sender) Send(ctx context.Context, b audit.Batch) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("webhook: %w", err)
+		return errors.New("webhook: its URL is none")
 	}
 	req.Header.Set("Content-Type", "application/cloudevents-batch+json; charset=utf-8")
 	req.Header.Set(SignatureHeader, sign(s.secret, s.now().Unix(), body))
 	answer, err := s.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("webhook: %w", err)
+		// The error names the URL, whose path or query may be a secret.
+		var named *url.Error
+		if errors.As(err, &named) {
+			err = named.Err
+		}
+		return fmt.Errorf("webhook at %s: %w", req.URL.Host, err)
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection is used again
 	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("webhook: the receiver answered %d", answer.StatusCode)
+		return fmt.Errorf("webhook at %s: the receiver answered %d", req.URL.Host, answer.StatusCode)
 	}
 	return nil
 }

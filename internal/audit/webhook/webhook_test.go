@@ -95,6 +95,10 @@ func TestRefusals(t *testing.T) {
 		t.Error("a broken line is sent")
 	}
 	receiver.Close()
+	s = New(receiver.URL+"/hidden-path?key=hidden", secret.New("k"), nil)
+	if err := s.Send(t.Context(), batch(record)); err == nil || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("the URL, which may be a secret, is in the error: %v", err)
+	}
 	if err := s.Send(t.Context(), batch(record)); err == nil {
 		t.Error("a receiver that is away has it")
 	}

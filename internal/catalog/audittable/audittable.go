@@ -19,6 +19,7 @@
 package audittable
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -56,6 +57,8 @@ type Table struct {
 	Keep   time.Duration
 	Logger *slog.Logger
 	Now    func() time.Time
+
+	snapshots int // keepSnapshots when zero; tests have fewer
 }
 
 const (
@@ -165,8 +168,9 @@ func (t *Table) commit(ctx context.Context, tbl *table.Table, b audit.Batch, lin
 			return nil, err
 		}
 	}
-	if len(tbl.Metadata().Snapshots()) >= 2*keepSnapshots {
-		if err := txn.ExpireSnapshots(table.WithOlderThan(0), table.WithRetainLast(keepSnapshots)); err != nil {
+	keep := cmp.Or(t.snapshots, keepSnapshots)
+	if len(tbl.Metadata().Snapshots()) >= 2*keep {
+		if err := txn.ExpireSnapshots(table.WithOlderThan(0), table.WithRetainLast(keep)); err != nil {
 			return nil, err
 		}
 	}

@@ -406,14 +406,62 @@ func TestClientsCannotChangeIt(t *testing.T) {
 	}
 }
 
+// TestAnotherTable finds a table of that name that is somebody else's.
+func TestAnotherTable(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	if _, err := h.CreateNamespace(t.Context(), catalog.Mutation{}, Ident.Namespace, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, fields := range []string{
+		`{"id":1,"name":"x","type":"int","required":false}`,
+		`{"id":1,"name":"time","type":"timestamptz","required":false},{"id":2,"name":"seq","type":"long","required":false},{"id":3,"name":"line","type":"int","required":false}`,
+	} {
+		if _, err := h.CreateTable(t.Context(), catalog.System("createTable"), Ident.Namespace, catalog.NewTable{Name: Ident.Name, Schema: json.RawMessage(`{"type":"struct","fields":[` + fields + `]}`)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.sink().Send(t.Context(), batchOf(t, "reads", h.chain("p", 2))); err == nil || !strings.Contains(err.Error(), "is not a table of audit records") {
+			t.Errorf("%v", err)
+		}
+		if err := h.DropTable(t.Context(), catalog.System("dropTable"), Ident, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBigBatch sends as many records as a commit takes, of many days.
+func TestBigBatch(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	partition := uuid.NewString()
+	c := audit.NewChain(audit.Ref{Partition: partition})
+	var lines [][]byte
+	for i := range 10_000 {
+		r := audit.Record{
+			Kind: audit.Kind(i % 5), Time: start.Add(time.Duration(i) * 17 * time.Minute), Principal: strings.Repeat("ü", i%50), Resource: string(rune(i)), Status: i % 600,
+			Policies: make([]audit.Policy, i%4), Detail: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)),
+		}
+		lines = append(lines, bytes.TrimSuffix(c.Append(nil, &r), []byte("\n")))
+	}
+	if err := h.sink().Send(t.Context(), audit.Batch{Source: "reads", Partition: partition, Last: 10_000, Lines: lines}); err != nil {
+		t.Fatal(err)
+	}
+	rows := h.rows(t)
+	if r := h.verify(t, rows); !r.OK() || r.Records != 10_000 {
+		t.Errorf("%d records, %v", r.Records, r.Problems)
+	}
+}
+
 // TestManyCommits looks at what is left of many commits.
 func TestManyCommits(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	partition := uuid.NewString()
-	lines := h.chain(partition, 2*keepSnapshots+10)
-	for to := 1; to <= len(lines) && to < 2*keepSnapshots+12; to++ {
-		if err := h.sink().Send(t.Context(), batchOf(t, "warehouses/sales", lines[to-1:to])); err != nil {
+	const keepSnapshots = 10
+	lines := h.chain(uuid.NewString(), 2*keepSnapshots+30)
+	sink := h.sink()
+	sink.snapshots = keepSnapshots
+	for to := 1; to < 2*keepSnapshots+32; to++ {
+		if err := sink.Send(t.Context(), batchOf(t, "warehouses/sales", lines[to-1:to])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -425,10 +473,10 @@ func TestManyCommits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := doc.SnapshotCount(); n > keepSnapshots+20 {
+	if n := doc.SnapshotCount(); n > 2*keepSnapshots {
 		t.Errorf("%d snapshots", n)
 	}
-	if n := len(h.rows(t)); n != 2*keepSnapshots+11 {
+	if n := len(h.rows(t)); n != 2*keepSnapshots+31 {
 		t.Errorf("%d rows", n)
 	}
 	h.Close() // old metadata files are removed behind commits
@@ -442,7 +490,7 @@ func TestManyCommits(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || counts["metadata"] > 25 || counts["lists"] > keepSnapshots+20 {
+	if err != nil || counts["metadata"] > 25 || counts["lists"] > 2*keepSnapshots {
 		t.Errorf("%v, %v", counts, err)
 	}
 }

@@ -4,6 +4,7 @@
 package audittable
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -63,6 +64,14 @@ func rowsOf(schema *iceberg.Schema, source string, lines [][]byte) (array.Record
 		if t, ok := of(f.Name).(*array.StringBuilder); ok {
 			texts[f.Name] = t
 		}
+	}
+	_, hasTime := of("time").(*array.TimestampBuilder)
+	_, hasSeq := of("seq").(*array.Int64Builder)
+	for _, name := range []string{"type", "partition", "source", "line"} {
+		hasSeq = hasSeq && texts[name] != nil
+	}
+	if !hasTime || !hasSeq {
+		return nil, fmt.Errorf("%s is there, and is not a table of audit records: rename or drop it, with audit.table switched off meanwhile", Ident)
 	}
 	for _, line := range lines {
 		i, err := audit.ParseLine(line)

@@ -47,12 +47,13 @@ type Enforcer struct {
 	decisions  *lru.Cache[decisionKey, policy.Decision]
 }
 
-// tableKey is all that a table's part in a decision is made of.
+// tableKey is all that a table's part in a decision is made of. The row of the
+// object has one warehouse.
 type tableKey struct {
-	object           uuid.UUID
-	metadataLocation string
-	owner, path      string
-	labels           [sha256.Size]byte
+	object             uuid.UUID
+	metadataLocation   string
+	owner, share, path string
+	labels             [sha256.Size]byte
 }
 
 type decisionKey struct {
@@ -116,21 +117,60 @@ type Request struct {
 func (e *Enforcer) Enter(ctx context.Context, w catalog.Operations, r Request) (catalog.Operations, error) {
 	stack, err := e.stacks.Stack(ctx, r.Owner, r.Principal)
 	if err != nil {
-		return nil, &catalog.Error{
-			Reason: catalog.Unavailable, Message: "The policies that decide on this request cannot be read now; try again", Cause: err, RetryAfter: 5 * time.Second,
-		}
+		return nil, unavailable(err)
 	}
 	if stack.Open() {
 		return w, nil
 	}
-	g := &Guard{
-		e: e, in: w, stack: stack, operation: r.Operation, owner: r.Owner, warehouse: policy.NewWarehouse(r.Owner, w.Name()),
-		req: policy.Request{Principal: e.principal(r.Principal), Now: e.now(), IP: r.Address}, who: r.Principal.ID,
-	}
+	g := e.guard(w, stack, r)
+	g.warehouse = policy.NewWarehouse(r.Owner, w.Name())
 	if !g.may(policy.UseWarehouse, g.warehouse) {
+		g.denied = true
 		return g, catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: %s", w.Name())
 	}
 	return g, nil
+}
+
+// Shared is a share as a catalog, whose objects lie in warehouses of one owner.
+type Shared interface {
+	catalog.Operations
+	// ObjectConfig is what clients need for a table.
+	ObjectConfig(obj catalog.Object) map[string]string
+	// Place is the name of an object's warehouse.
+	Place(obj catalog.Object) (warehouse string, err error)
+}
+
+// EnterShare is [Enforcer.Enter] for a share: useShare on it, and for what is in
+// it the decisions on what it is in its warehouse, where it lies in the share,
+// too.
+func (e *Enforcer) EnterShare(ctx context.Context, in Shared, r Request, share *policy.Resource) (catalog.Operations, error) {
+	stack, err := e.stacks.Stack(ctx, r.Owner, r.Principal)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if stack.Open() {
+		return in, nil
+	}
+	g := e.guard(in, stack, r)
+	g.share, g.shared = share, in
+	if !g.may(policy.UseShare, share) {
+		g.denied = true
+		return g, catalog.Errorf(catalog.NoSuchWarehouse, "Warehouse does not exist: share/%s", share.Name())
+	}
+	return g, nil
+}
+
+func unavailable(err error) error {
+	return &catalog.Error{
+		Reason: catalog.Unavailable, Message: "The policies that decide on this request cannot be read now; try again", Cause: err, RetryAfter: 5 * time.Second,
+	}
+}
+
+func (e *Enforcer) guard(in catalog.Operations, stack *policy.Stack, r Request) *Guard {
+	return &Guard{
+		e: e, in: in, stack: stack, operation: r.Operation, owner: r.Owner, who: r.Principal.ID,
+		req: policy.Request{Principal: e.principal(r.Principal), Now: e.now(), IP: r.Address},
+	}
 }
 
 // Guard is a warehouse as one principal may use it, for one request. It is not
@@ -144,9 +184,13 @@ type Guard struct {
 	operation string
 	owner     string
 	warehouse *policy.Resource
-	looked    catalog.Ident // what was looked up last
-	policies  []audit.Policy
-	denied    bool
+	// share and shared are set where in is a share: names are the share's, and
+	// objects are what they are in their warehouses.
+	share    *policy.Resource
+	shared   Shared
+	looked   catalog.Ident // what was looked up last
+	policies []audit.Policy
+	denied   bool
 }
 
 var _ catalog.Operations = (*Guard)(nil)
@@ -231,6 +275,9 @@ func (g *Guard) seesView(r *policy.Resource) bool {
 // onNamespace lets an action on a namespace, or on the warehouse itself,
 // through, or says what the principal may know about why not.
 func (g *Guard) onNamespace(a policy.Action, ns catalog.Namespace) error {
+	if g.share != nil {
+		return nil // useShare has decided on its names, and it refuses changes itself
+	}
 	r := g.namespaceOf(ns)
 	if g.may(a, r) {
 		return nil
@@ -242,13 +289,16 @@ func (g *Guard) onNamespace(a policy.Action, ns catalog.Namespace) error {
 	return g.forbidden(a, ns.String())
 }
 
-// onObject does the same for a table or view.
-func (g *Guard) onObject(a policy.Action, kind catalog.Kind, id catalog.Ident, labels json.RawMessage) error {
-	r := g.objectOf(kind, id, labels)
+// onObject does the same for a table or view; id is what the principal calls it.
+func (g *Guard) onObject(a policy.Action, id catalog.Ident, obj catalog.Object) error {
+	r, err := g.objectOf(obj)
+	if err != nil {
+		return err
+	}
 	if g.may(a, r) {
 		return nil
 	}
-	return g.hide(a, kind, id, r)
+	return g.hide(a, obj.Kind, id, r)
 }
 
 func (g *Guard) hide(a policy.Action, kind catalog.Kind, id catalog.Ident, r *policy.Resource) error {
@@ -292,13 +342,29 @@ func (g *Guard) because() string {
 	return " (decided by:" + text[1:] + ")"
 }
 
-func (g *Guard) objectOf(kind catalog.Kind, id catalog.Ident, labels json.RawMessage) *policy.Resource {
-	tags, _ := tagsOf(labels)
-	ns := g.namespaceOf(id.Namespace)
-	if kind == catalog.KindView {
-		return ns.View(id.Name, tags)
+// objectOf returns a table or view as policies know it.
+func (g *Guard) objectOf(obj catalog.Object) (*policy.Resource, error) {
+	tags, _ := tagsOf(obj.Labels)
+	within := g.warehouse
+	var shares []*policy.Resource
+	if g.share != nil {
+		warehouse, err := g.shared.Place(obj)
+		if err != nil {
+			return nil, err
+		}
+		within, shares = policy.NewWarehouse(g.owner, warehouse), []*policy.Resource{g.share}
 	}
-	return ns.Table(id.Name, tags)
+	for _, level := range obj.Namespace {
+		within = within.Namespace(level, nil)
+	}
+	r := within.Table
+	if obj.Kind == catalog.KindView {
+		r = within.View
+	}
+	if obj.UUID == uuid.Nil {
+		return r(obj.Name, tags, shares...), nil
+	}
+	return r(obj.Name, tags, shares...).WithUUID(obj.UUID.String()), nil
 }
 
 // tagsOf are an object's labels, and its columns' by field id.
@@ -325,10 +391,17 @@ func tagsOf(labels json.RawMessage) (object map[string]string, columns map[int]m
 
 // table returns a table as policies see it.
 func (g *Guard) table(ctx context.Context, obj catalog.Object) (*policy.Table, error) {
-	id := catalog.Ident{Namespace: obj.Namespace, Name: obj.Name}
-	key := tableKey{obj.ID, obj.MetadataLocation, g.owner, g.in.Name() + catalog.Separator + id.Namespace.Path() + catalog.Separator + id.Name, sha256.Sum256(obj.Labels)}
+	share := ""
+	if g.share != nil {
+		share = g.share.Name()
+	}
+	key := tableKey{obj.ID, obj.MetadataLocation, g.owner, share, obj.Namespace.Path() + catalog.Separator + obj.Name, sha256.Sum256(obj.Labels)}
 	if t, ok := g.e.tables.Get(key); ok {
 		return t, nil
+	}
+	r, err := g.objectOf(obj)
+	if err != nil {
+		return nil, err
 	}
 	doc, err := g.in.TableMetadata(ctx, obj)
 	if err != nil {
@@ -338,8 +411,8 @@ func (g *Guard) table(ctx context.Context, obj catalog.Object) (*policy.Table, e
 	if err := json.Unmarshal(doc.CurrentSchema(), &schema); err != nil {
 		return nil, &catalog.Error{Reason: catalog.Internal, Message: "The table's schema cannot be read, so no policy can decide on it", Cause: err}
 	}
-	tags, columns := tagsOf(obj.Labels)
-	t, err := policy.NewTable(g.namespaceOf(id.Namespace).Table(id.Name, tags), &schema, policy.TableOptions{ColumnTags: columns})
+	_, columns := tagsOf(obj.Labels)
+	t, err := policy.NewTable(r, &schema, policy.TableOptions{ColumnTags: columns})
 	if err != nil {
 		return nil, &catalog.Error{Reason: catalog.Internal, Message: "No policy can decide on the table", Cause: err}
 	}
@@ -363,9 +436,9 @@ func (g *Guard) read(t *policy.Table) (policy.Decision, error) {
 	return d, nil
 }
 
-// whole lets a principal that may see all of a table through. labels are the
-// table's.
-func (g *Guard) whole(ctx context.Context, obj catalog.Object) error {
+// whole lets a principal that may see all of a table through; id is what the
+// principal calls it.
+func (g *Guard) whole(ctx context.Context, id catalog.Ident, obj catalog.Object) error {
 	t, err := g.table(ctx, obj)
 	if err != nil {
 		return err
@@ -376,7 +449,6 @@ func (g *Guard) whole(ctx context.Context, obj catalog.Object) error {
 		return err
 	}
 	g.note(&d)
-	id := catalog.Ident{Namespace: obj.Namespace, Name: obj.Name}
 	switch {
 	case d.Whole():
 		return nil

@@ -22,6 +22,14 @@ func (g *Guard) Options() catalog.Options { return g.in.Options() }
 // ClientConfig implements catalog.Operations.
 func (g *Guard) ClientConfig() map[string]string { return g.in.ClientConfig() }
 
+// ObjectConfig is what clients need for a table.
+func (g *Guard) ObjectConfig(obj catalog.Object) map[string]string {
+	if g.shared != nil {
+		return g.shared.ObjectConfig(obj)
+	}
+	return g.in.ClientConfig()
+}
+
 // recorded is a change with the policies that let it through.
 func (g *Guard) recorded(m catalog.Mutation) catalog.Mutation {
 	m.Policies = slices.Clone(g.policies)
@@ -42,6 +50,9 @@ func (g *Guard) CreateNamespace(ctx context.Context, m catalog.Mutation, ns cata
 func (g *Guard) ListNamespaces(ctx context.Context, parent catalog.Namespace, page catalog.Page) ([]catalog.Namespace, string, error) {
 	if err := g.onNamespace(policy.ListNamespace, parent); err != nil {
 		return nil, "", err
+	}
+	if g.share != nil {
+		return g.in.ListNamespaces(ctx, parent, page)
 	}
 	within := g.namespaceOf(parent)
 	return visible(page, func(p catalog.Page) ([]catalog.Namespace, string, error) { return g.in.ListNamespaces(ctx, parent, p) },
@@ -119,16 +130,20 @@ func (g *Guard) listObjects(ctx context.Context, ns catalog.Namespace, page cata
 	if err := g.onNamespace(policy.ListNamespace, ns); err != nil {
 		return nil, "", err
 	}
-	// Labels are read, one look-up each, where a policy asks for them.
-	byTags := g.stack.AsksTags(kind == catalog.KindView)
+	// What is not told by the name takes a look-up each: labels, the place of what
+	// is shared, the object that a policy was made for.
+	look := g.share != nil || g.stack.Bound() || g.stack.AsksTags(kind == catalog.KindView)
 	return visible(page, func(p catalog.Page) ([]string, string, error) { return list(ctx, ns, p) },
 		func(name string) bool {
-			id := catalog.Ident{Namespace: ns, Name: name}
-			if !byTags {
-				return g.sees(kind, g.objectOf(kind, id, nil))
+			obj := catalog.Object{Kind: kind, Namespace: ns, Name: name}
+			if look {
+				var err error
+				if obj, err = g.lookup(ctx, kind, catalog.Ident{Namespace: ns, Name: name}); err != nil {
+					return false
+				}
 			}
-			obj, err := g.lookup(ctx, kind, id)
-			return err == nil && g.sees(kind, g.objectOf(kind, id, obj.Labels))
+			r, err := g.objectOf(obj)
+			return err == nil && g.sees(kind, r)
 		},
 		func(name string) string { return name })
 }
@@ -161,16 +176,25 @@ func (g *Guard) LookupTable(ctx context.Context, id catalog.Ident) (catalog.Obje
 		return obj, err
 	}
 	if slices.Contains(loads, g.operation) {
-		if err := g.whole(ctx, obj); err != nil {
+		if err := g.whole(ctx, id, obj); err != nil {
 			return catalog.Object{}, err
 		}
 		return obj, nil
 	}
-	if r := g.objectOf(catalog.KindTable, id, obj.Labels); !g.seesTable(r) {
-		g.denied = true
-		return catalog.Object{}, noObject(catalog.KindTable, id)
+	return obj, g.seen(id, obj)
+}
+
+// seen lets an object through that the principal can see.
+func (g *Guard) seen(id catalog.Ident, obj catalog.Object) error {
+	r, err := g.objectOf(obj)
+	if err != nil {
+		return err
 	}
-	return obj, nil
+	if !g.sees(obj.Kind, r) {
+		g.denied = true
+		return noObject(obj.Kind, id)
+	}
+	return nil
 }
 
 // TableMetadata implements catalog.Operations: all of the table is to be
@@ -178,9 +202,9 @@ func (g *Guard) LookupTable(ctx context.Context, id catalog.Ident) (catalog.Obje
 func (g *Guard) TableMetadata(ctx context.Context, obj catalog.Object) (*metadata.Document, error) {
 	named := obj
 	if named.Name == "" {
-		named.Namespace, named.Name = g.looked.Namespace, g.looked.Name
+		named.Kind, named.Namespace, named.Name = catalog.KindTable, g.looked.Namespace, g.looked.Name
 	}
-	if err := g.whole(ctx, named); err != nil {
+	if err := g.whole(ctx, g.looked, named); err != nil {
 		return nil, err
 	}
 	return g.in.TableMetadata(ctx, obj)
@@ -190,6 +214,9 @@ func (g *Guard) TableMetadata(ctx context.Context, obj catalog.Object) (*metadat
 // seen, since a writer sees the files. For a table that is made by the commit
 // createTable on its namespace decides.
 func (g *Guard) writes(ctx context.Context, id catalog.Ident) error {
+	if g.share != nil {
+		return nil // a share refuses changes itself
+	}
 	obj, err := g.in.LookupTable(ctx, id)
 	if catalog.ReasonOf(err) == catalog.NoSuchTable {
 		if r := g.namespaceOf(id.Namespace); !g.may(policy.CreateTable, r) {
@@ -201,10 +228,10 @@ func (g *Guard) writes(ctx context.Context, id catalog.Ident) error {
 	if err != nil {
 		return err
 	}
-	if err := g.onObject(policy.WriteTable, catalog.KindTable, id, obj.Labels); err != nil {
+	if err := g.onObject(policy.WriteTable, id, obj); err != nil {
 		return err
 	}
-	return g.whole(ctx, obj)
+	return g.whole(ctx, id, obj)
 }
 
 // CommitTable implements catalog.Operations: writeTable.
@@ -228,14 +255,14 @@ func (g *Guard) CommitTransaction(ctx context.Context, m catalog.Mutation, chang
 // drops lets the removal of an object through.
 func (g *Guard) drops(ctx context.Context, kind catalog.Kind, id catalog.Ident) (catalog.Object, error) {
 	obj, err := g.lookup(ctx, kind, id)
-	if err != nil {
-		return obj, err
+	if err != nil || g.share != nil {
+		return obj, err // a share refuses changes itself
 	}
 	action := policy.DropTable
 	if kind == catalog.KindView {
 		action = policy.DropView
 	}
-	return obj, g.onObject(action, kind, id, obj.Labels)
+	return obj, g.onObject(action, id, obj)
 }
 
 // DropTable implements catalog.Operations: dropTable.
@@ -253,7 +280,7 @@ func (g *Guard) UnregisterTable(ctx context.Context, m catalog.Mutation, id cata
 	if err != nil {
 		return nil, err
 	}
-	if err := g.whole(ctx, obj); err != nil {
+	if err := g.whole(ctx, id, obj); err != nil {
 		return nil, err
 	}
 	return g.in.UnregisterTable(ctx, g.recorded(m), id)
@@ -302,22 +329,18 @@ func (g *Guard) LookupView(ctx context.Context, id catalog.Ident) (catalog.Objec
 		return obj, err
 	}
 	if g.operation == "loadView" {
-		return obj, g.onObject(policy.ReadView, catalog.KindView, id, obj.Labels)
+		return obj, g.onObject(policy.ReadView, id, obj)
 	}
-	if !g.seesView(g.objectOf(catalog.KindView, id, obj.Labels)) {
-		g.denied = true
-		return catalog.Object{}, noObject(catalog.KindView, id)
-	}
-	return obj, nil
+	return obj, g.seen(id, obj)
 }
 
 // ViewMetadata implements catalog.Operations: readView.
 func (g *Guard) ViewMetadata(ctx context.Context, obj catalog.Object) (json.RawMessage, error) {
-	id := catalog.Ident{Namespace: obj.Namespace, Name: obj.Name}
-	if id.Name == "" {
-		id = g.looked
+	named := obj
+	if named.Name == "" {
+		named.Kind, named.Namespace, named.Name = catalog.KindView, g.looked.Namespace, g.looked.Name
 	}
-	if err := g.onObject(policy.ReadView, catalog.KindView, id, obj.Labels); err != nil {
+	if err := g.onObject(policy.ReadView, g.looked, named); err != nil {
 		return nil, err
 	}
 	return g.in.ViewMetadata(ctx, obj)
@@ -331,7 +354,7 @@ func (g *Guard) ReplaceView(ctx context.Context, m catalog.Mutation, id catalog.
 		return nil, err
 	}
 	for _, a := range []policy.Action{policy.UpdateView, policy.ReadView} {
-		if err := g.onObject(a, catalog.KindView, id, obj.Labels); err != nil {
+		if err := g.onObject(a, id, obj); err != nil {
 			return nil, err
 		}
 	}
