@@ -570,7 +570,7 @@ func TestMalformedRequests(t *testing.T) {
 		{connectv1.ShareServiceCreateShareProcedure, `{`, "invalid_argument", ""},
 		{connectv1.ShareServiceCreateShareProcedure, ``, "invalid_argument", ""},
 		{connectv1.ShareServiceCreateShareProcedure, `[]`, "invalid_argument", ""},
-		{connectv1.ShareServiceCreateShareProcedure, `{"share":{"name":"x","nmae":"y"}}`, "invalid_argument", ""},
+		{connectv1.ShareServiceCreateShareProcedure, `{"share":{"name":"x","title":"y"}}`, "invalid_argument", ""},
 		{connectv1.ShareServiceCreateShareProcedure, `{"share":{"name":7}}`, "invalid_argument", ""},
 		{connectv1.ShareServiceCreateShareProcedure, `{"share":{"name":"x","onDrop":"ON_DROP_NEVER"}}`, "invalid_argument", ""},
 		{connectv1.ShareServiceCreateShareProcedure, `{"share":{"name":"x","onDrop":9}}`, "invalid_argument", "INVALID_ON_DROP"},

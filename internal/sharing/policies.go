@@ -491,14 +491,7 @@ func (s *Service) checkTables(ctx context.Context, set *policy.Set, files []Poli
 	}
 	var targets []target
 	for _, e := range named {
-		parts := strings.Split(string(e.ID), "/")
-		for i := range parts {
-			if parts[i], err = url.PathUnescape(parts[i]); err != nil {
-				parts = nil
-				break
-			}
-		}
-		err = nil
+		parts := partsOf(string(e.ID))
 		switch {
 		case len(parts) < 2:
 		case e.Type == "Table", e.Type == "View":
@@ -546,6 +539,18 @@ func (s *Service) checkTables(ctx context.Context, set *policy.Set, files []Poli
 		problems = append(problems, found...)
 	}
 	return checked, problems, nil
+}
+
+// partsOf is the inverse of policy.EntityID; nil for what is no id.
+func partsOf(id string) []string {
+	parts := strings.Split(id, "/")
+	for i := range parts {
+		var err error
+		if parts[i], err = url.PathUnescape(parts[i]); err != nil {
+			return nil
+		}
+	}
+	return parts
 }
 
 // entitiesOf returns the entities that policies name, in order.

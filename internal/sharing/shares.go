@@ -294,7 +294,7 @@ func taken(sh *Share, m *Member) error {
 
 // within reports whether ns is outer or lies in it.
 func within(ns, outer catalog.Namespace) bool {
-	return len(ns) >= len(outer) && catalog.Namespace(ns[:len(outer)]).Equal(outer)
+	return len(ns) >= len(outer) && ns[:len(outer)].Equal(outer)
 }
 
 // Members lists a share's members by alias namespace and alias.
