@@ -165,6 +165,9 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 		r.script(where, c, "read", env)
 	}
 	r.step(where+": sharectl connect pyiceberg --write, and PyIceberg reads", 2*time.Minute, func(ctx context.Context) error { return r.pyicebergSettings(ctx, t, cat, s) })
+	if s == nil {
+		r.step(where+": sharectl connect spark --write, and Spark reads", 3*time.Minute, func(ctx context.Context) error { return r.sparkSettings(ctx, t, cat) })
+	}
 	r.step(where+": sharectl doctor", time.Minute, func(ctx context.Context) error { return r.doctorIsContent(ctx, cat, s) })
 	if t.iceberg != "" {
 		r.icebergGo(where, t, cat, s, written)

@@ -61,6 +61,42 @@ func (r *run) pyicebergSettings(ctx context.Context, t tools, cat *target, s *ob
 	return err
 }
 
+// sparkSettings has sharectl write spark-defaults.conf, and Spark's own shell
+// read a table with nothing else. The packages are there as jars already.
+func (r *run) sparkSettings(ctx context.Context, t tools, cat *target) error {
+	dir, err := os.MkdirTemp(r.dir, "spark-conf-")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "spark-defaults.conf")
+	if err := os.WriteFile(file, []byte("spark.ui.enabled false\n"), 0o600); err != nil {
+		return err
+	}
+	if _, err := r.sharectl(ctx, cat, "connect", "spark", "--write", "--with-secret", "--storage", "file", "--file", file); err != nil {
+		return err
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for line := range strings.Lines(string(written)) {
+		if strings.HasPrefix(line, "spark.jars.packages ") {
+			line = "spark.jars " + t.sparkJars + "\n"
+		}
+		lines = append(lines, line)
+	}
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		return err
+	}
+	env := []string{"JAVA_HOME=" + t.java17, "SPARK_CONF_DIR=" + dir, "SPARK_LOCAL_IP=127.0.0.1", "PATH=" + filepath.Dir(t.python) + ":" + os.Getenv("PATH")}
+	out, err := command(ctx, dir, env, filepath.Join(filepath.Dir(t.python), "spark-sql"), "-e", "SELECT concat('rows: ', count(*)) FROM sluice.e2e.pyiceberg")
+	if err == nil && !strings.Contains(out, "rows: 3\n") {
+		err = fmt.Errorf("Spark does not read 3 rows:\n%s", out)
+	}
+	return err
+}
+
 // doctorIsContent has sharectl look for what is wrong, where nothing is. On
 // an object store the catalog gives no keys yet, which it warns of.
 func (r *run) doctorIsContent(ctx context.Context, cat *target, s *objectStore) error {
