@@ -109,6 +109,7 @@ func New(cfg Config) (http.Handler, error) {
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.intercept)),
 		connect.WithReadMaxBytes(cfg.MaxMessageBytes),
 		connect.WithRecover(s.recovered),
+		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 		connect.WithCompressMinBytes(1024),
 	}
 	s.errors = connect.NewErrorWriter(options...)

@@ -118,6 +118,11 @@ func (s *server) UpdateRecipient(ctx context.Context, req *connect.Request[v1.Up
 					r.Binding = b
 				}
 			}
+			for _, path := range req.Msg.GetUpdateMask().GetPaths() {
+				if path == "token" && in.GetToken() == nil || path == "certificate" && in.GetCertificate() == nil {
+					return &sharing.Error{Code: sharing.InvalidArgument, Reason: "INVALID_UPDATE_MASK", Message: "update_mask: names " + path + ", which the recipient does not have", Next: "send the new binding"}
+				}
+			}
 			return applyMask(req.Msg.GetUpdateMask(), text("display_name", in.GetDisplayName(), &r.DisplayName), text("organisation", in.GetOrganisation(), &r.Organisation),
 				maskField{"disabled", in.GetDisabled(), func() { r.Disabled = in.GetDisabled() }},
 				maskField{"token", in.GetToken() != nil, bind}, maskField{"certificate", in.GetCertificate() != nil, bind})

@@ -509,15 +509,7 @@ func (s *Service) checkTables(ctx context.Context, key PolicyKey, set *policy.Se
 	}
 	var targets, within []target
 	for _, e := range named {
-		parts := strings.Split(string(e.ID), "/")
-		for i := range parts {
-			part, err := url.PathUnescape(parts[i])
-			if err != nil {
-				parts = nil
-				break
-			}
-			parts[i] = part
-		}
+		parts := partsOf(string(e.ID))
 		if e.Type == "Column" && len(parts) > 3 {
 			parts = parts[:len(parts)-1]
 		}
@@ -573,6 +565,18 @@ func (s *Service) checkTables(ctx context.Context, key PolicyKey, set *policy.Se
 		problems = append(problems, found...)
 	}
 	return checked, bindings, problems, nil
+}
+
+// partsOf is the inverse of policy.EntityID; nil for what is no id.
+func partsOf(id string) []string {
+	parts := strings.Split(id, "/")
+	for i := range parts {
+		var err error
+		if parts[i], err = url.PathUnescape(parts[i]); err != nil {
+			return nil
+		}
+	}
+	return parts
 }
 
 // entitiesOf returns the entities that policies name, in order.
