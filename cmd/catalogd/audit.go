@@ -11,7 +11,6 @@ import (
 	"io"
 	"iter"
 	"maps"
-	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -182,45 +181,11 @@ func parseMoment(flag, s string) (time.Time, error) {
 // fileTrail is what files hold, one after the other; for a directory those of
 // the archive in it.
 func fileTrail(names []string, stdin io.Reader, use func(trail) error) error {
-	var readers []io.Reader
-	for _, name := range names {
-		if name == "-" {
-			readers = append(readers, stdin)
-			continue
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			return err
-		}
-		files := []string{name}
-		if info.IsDir() {
-			if files, err = archive.Files(name); err != nil {
-				return err
-			}
-		}
-		for _, f := range files {
-			readers = append(readers, &lazyFile{name: f})
-		}
+	readers, err := archive.Readers(stdin, names...)
+	if err != nil {
+		return err
 	}
 	return use(trail{name: names[0], read: audit.Lines(readers...)})
-}
-
-// lazyFile is open only while it is read: an archive has many files.
-type lazyFile struct {
-	name string
-	file *os.File
-}
-
-func (l *lazyFile) Read(b []byte) (n int, err error) {
-	if l.file == nil {
-		if l.file, err = os.Open(l.name); err != nil {
-			return 0, err
-		}
-	}
-	if n, err = l.file.Read(b); err != nil {
-		l.file.Close() //nolint:errcheck // opened for reading
-	}
-	return n, err
 }
 
 // configuredTrails are the log of reads and the chain of each warehouse.

@@ -32,6 +32,7 @@ import (
 	"github.com/sluice-data/sluice/internal/rest"
 	"github.com/sluice-data/sluice/internal/server/config"
 	"github.com/sluice-data/sluice/internal/sharing"
+	"github.com/sluice-data/sluice/internal/sharing/sharecatalog"
 	"github.com/sluice-data/sluice/internal/sharing/store"
 	"github.com/sluice-data/sluice/internal/telemetry"
 )
@@ -365,6 +366,11 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		c.Audit = s.recordRead
 	}
 	c.Owners, c.Policies = owners(s.cfg), s.policies
+	var shared []sharecatalog.Warehouse
+	for _, w := range s.warehouses {
+		shared = append(shared, w)
+	}
+	c.Shares = sharecatalog.New(s.sharing, s.policies, shared)
 	protocol, err := rest.New(c)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ const (
 	maxPolicyFiles = 1000
 	maxPolicyBytes = 8 << 20 // of all files of a version
 	// maxPolicyTables bounds how many tables a version is checked against.
-	maxPolicyTables = 500
+	maxPolicyTables = 2000
 )
 
 func (k PolicyKey) check() error {
@@ -211,7 +211,7 @@ func (s *Service) UploadPolicyVersion(ctx context.Context, m Mutation, key Polic
 	if len(problems) > 0 {
 		return UploadedVersion{}, refused("POLICY_INVALID", "the policies cannot be used", problems)
 	}
-	_, found, err := s.checkTables(ctx, what.set, files)
+	_, _, found, err := s.checkTables(ctx, key, what.set, files)
 	if err != nil {
 		return UploadedVersion{}, err
 	}
@@ -323,7 +323,7 @@ func (s *Service) CheckPolicies(ctx context.Context, key PolicyKey, files []Poli
 	if what.set == nil {
 		return Checked{Problems: problems}, nil
 	}
-	tables, found, err := s.checkTables(ctx, what.set, files)
+	tables, _, found, err := s.checkTables(ctx, key, what.set, files)
 	return Checked{append(problems, found...), what.set.Len(), tables}, err
 }
 
@@ -431,7 +431,8 @@ func (s *Service) activate(ctx context.Context, m Mutation, key PolicyKey, choos
 	if err != nil {
 		return Activated{}, err
 	}
-	if err := s.mayActivate(ctx, key, v); err != nil {
+	bindings, err := s.mayActivate(ctx, key, v)
+	if err != nil {
 		return Activated{}, err
 	}
 	if encode := m.Answer; encode != nil {
@@ -443,25 +444,26 @@ func (s *Service) activate(ctx context.Context, m Mutation, key PolicyKey, choos
 		}
 		now.Active = version
 		return map[string]any{"version": version, "previous": p.Active, "rollback": rollback, "digest": v.Digest}, tx.AddPolicyActivation(ctx, PolicyActivation{
-			Set: p.ID, Version: version, Previous: p.Active, Principal: m.Principal, Time: s.stamp(), Rollback: rollback,
+			Set: p.ID, Version: version, Previous: p.Active, Principal: m.Principal, Time: s.stamp(), Rollback: rollback, Bindings: bindings,
 		})
 	})
 	return Activated{set, p.Active}, err
 }
 
-// mayActivate runs everything that can be checked of a version.
-func (s *Service) mayActivate(ctx context.Context, key PolicyKey, v PolicyVersion) error {
+// mayActivate runs everything that can be checked of a version, and returns
+// what its names mean.
+func (s *Service) mayActivate(ctx context.Context, key PolicyKey, v PolicyVersion) ([]policy.Binding, error) {
 	name := fmt.Sprintf("version %d of policy set %q", v.Version, key)
 	what, problems := s.parse(v.Files)
 	if len(problems) > 0 {
-		return refused("POLICY_INVALID", name+" cannot be used", problems)
+		return nil, refused("POLICY_INVALID", name+" cannot be used", problems)
 	}
-	_, problems, err := s.checkTables(ctx, what.set, v.Files)
+	_, bindings, problems, err := s.checkTables(ctx, key, what.set, v.Files)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(problems) > 0 {
-		return refused("POLICY_DOES_NOT_FIT", name+" does not fit the tables that there are", problems)
+		return nil, refused("POLICY_DOES_NOT_FIT", name+" does not fit the tables that there are", problems)
 	}
 	results, problems := runCases(what, v.Files)
 	for _, r := range results {
@@ -470,75 +472,99 @@ func (s *Service) mayActivate(ctx context.Context, key PolicyKey, v PolicyVersio
 		}
 	}
 	if len(problems) > 0 {
-		return refused("POLICY_CASES_FAIL", name+" does not decide as its cases expect", problems)
+		return nil, refused("POLICY_CASES_FAIL", name+" does not decide as its cases expect", problems)
 	}
-	return nil
+	return bindings, nil
 }
 
 // checkTables checks a set against the tables and views that its policies
 // name, themselves or by their namespaces, as far as they exist.
-func (s *Service) checkTables(ctx context.Context, set *policy.Set, files []PolicyFile) (checked []string, problems policy.Problems, err error) {
+func (s *Service) checkTables(ctx context.Context, key PolicyKey, set *policy.Set, files []PolicyFile) (checked []string, bindings []policy.Binding, problems policy.Problems, err error) {
 	if s.cfg.Table == nil {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	named, err := entitiesOf(files)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	type target struct {
 		warehouse string
 		id        catalog.Ident
 	}
-	var targets []target
+	// An owner learns of tables that it owns, and of no other.
+	owned := map[string]uuid.UUID{}
+	owns := func(warehouse string) (bool, error) {
+		if _, ok := owned[warehouse]; !ok {
+			owned[warehouse] = uuid.Nil
+			w, err := s.store.Warehouse(ctx, warehouse)
+			switch {
+			case errors.Is(err, ErrNotFound):
+			case err != nil:
+				return false, storeError(err)
+			case key.Layer == LayerPlatform || w.Organisation == key.Organisation:
+				owned[warehouse] = w.ID
+			}
+		}
+		return owned[warehouse] != uuid.Nil, nil
+	}
+	var targets, within []target
 	for _, e := range named {
 		parts := partsOf(string(e.ID))
+		if e.Type == "Column" && len(parts) > 3 {
+			parts = parts[:len(parts)-1]
+		}
+		if len(parts) < 2 {
+			continue
+		}
+		if ok, err := owns(parts[0]); err != nil {
+			return nil, nil, nil, err
+		} else if !ok {
+			continue
+		}
 		switch {
-		case len(parts) < 2:
-		case e.Type == "Table", e.Type == "View":
-			if len(parts) >= 3 {
-				targets = append(targets, target{parts[0], catalog.Ident{Namespace: parts[1 : len(parts)-1], Name: parts[len(parts)-1]}})
-			}
+		case len(parts) >= 3 && (e.Type == "Table" || e.Type == "View" || e.Type == "Column"):
+			targets = append(targets, target{parts[0], catalog.Ident{Namespace: parts[1 : len(parts)-1], Name: parts[len(parts)-1]}})
 		case e.Type == "Namespace":
-			w, err := s.store.Warehouse(ctx, parts[0])
-			if errors.Is(err, ErrNotFound) {
-				continue
-			}
-			if err != nil {
-				return nil, nil, storeError(err)
-			}
 			for _, kind := range []catalog.Kind{catalog.KindTable, catalog.KindView} {
-				names, err := s.store.Objects(ctx, w.ID, parts[1:], kind, Page{Limit: maxPolicyTables})
+				names, err := s.store.Objects(ctx, owned[parts[0]], parts[1:], kind, Page{Limit: maxPolicyTables})
 				if err != nil {
-					return nil, nil, storeError(err)
+					return nil, nil, nil, storeError(err)
 				}
 				for _, name := range names {
-					targets = append(targets, target{parts[0], catalog.Ident{Namespace: parts[1:], Name: name}})
+					within = append(within, target{parts[0], catalog.Ident{Namespace: parts[1:], Name: name}})
 				}
 			}
 		}
 	}
+	if len(targets) > maxPolicyTables {
+		return nil, nil, policy.Problems{{Message: fmt.Sprintf("the set names %d tables and columns; at most %d", len(targets), maxPolicyTables), Hint: "name a namespace instead"}}, nil
+	}
+	targets = append(targets, within...)
 	seen := map[string]bool{}
 	for _, t := range targets {
-		key := t.warehouse + "/" + t.id.Resource()
-		if seen[key] || len(checked) == maxPolicyTables {
+		name := t.warehouse + "/" + t.id.Resource()
+		if seen[name] || len(checked) == maxPolicyTables {
 			continue
 		}
-		seen[key] = true
+		seen[name] = true
 		table, err := s.cfg.Table(ctx, t.warehouse, t.id)
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, nil, storeError(err)
+			return nil, nil, nil, storeError(err)
 		}
 		found, err := set.Check(table)
 		if err != nil {
-			return nil, nil, storeError(err)
+			return nil, nil, nil, storeError(err)
 		}
-		checked = append(checked, key)
+		checked = append(checked, name)
+		if b := table.Bind(); b.UUID != "" {
+			bindings = append(bindings, b)
+		}
 		problems = append(problems, found...)
 	}
-	return checked, problems, nil
+	return checked, bindings, problems, nil
 }
 
 // partsOf is the inverse of policy.EntityID; nil for what is no id.
@@ -730,6 +756,16 @@ func (a ActivePolicies) Active(ctx context.Context, o enforce.Owner) (enforce.Ac
 		return enforce.Active{}, err
 	}
 	active := enforce.Active{Version: v.Version}
+	last, err := a.store.PolicyActivations(ctx, p.ID, Page{Limit: 1})
+	if err != nil {
+		return enforce.Active{}, err
+	}
+	if len(last) == 0 || last[0].Version != v.Version {
+		return enforce.Active{}, fmt.Errorf("policy set %s: version %d is in force, but was not activated last", p.ID, v.Version)
+	}
+	if active.Bindings, err = policy.NewBindings(last[0].Bindings); err != nil {
+		return enforce.Active{}, err
+	}
 	for _, f := range v.Files {
 		if isPolicies(f.Path) {
 			active.Sources = append(active.Sources, policy.Source{File: f.Path, Text: []byte(f.Text)})

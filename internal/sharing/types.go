@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/policy"
 )
 
 // Stamp is what all nouns have: how often and when it was changed. Times are
@@ -493,4 +494,6 @@ type PolicyActivation struct {
 	Principal string
 	Time      time.Time
 	Rollback  bool
+	// Bindings are what the names of tables and columns meant at that time.
+	Bindings []policy.Binding
 }

@@ -47,6 +47,7 @@ var parts = []part{
 	// The API server takes a quarter of an hour to build, once.
 	{name: "kubernetes", run: kubernetes, long: true},
 	{name: "policy", run: policy},
+	{name: "shares", run: shares},
 	{name: "faults", run: faults},
 	{name: "audit", run: auditTable},
 	{name: "openapi", run: openapi},

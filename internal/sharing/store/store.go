@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/sqlstore"
 	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/policy"
 	"github.com/sluice-data/sluice/internal/sharing"
 )
 
@@ -294,6 +295,7 @@ var policyActivations = plain("policy_activations",
 	field("principal", func(a *sharing.PolicyActivation) *string { return &a.Principal }),
 	moment("at", func(a *sharing.PolicyActivation) *time.Time { return &a.Time }),
 	field("rollback", func(a *sharing.PolicyActivation) *bool { return &a.Rollback }),
+	document("bindings", func(a *sharing.PolicyActivation) *[]policy.Binding { return &a.Bindings }),
 )
 
 // numbered are the columns of a table with a number that the store gives.

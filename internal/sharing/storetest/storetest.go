@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/identity"
+	"github.com/sluice-data/sluice/internal/policy"
 	"github.com/sluice-data/sluice/internal/sharing"
 )
 
@@ -691,7 +692,7 @@ func policies(f *fixture) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	a := sharing.PolicyActivation{Set: set.ID, Version: 2, Previous: 1, Principal: "p", Time: start, Rollback: true}
+	a := sharing.PolicyActivation{Set: set.ID, Version: 2, Previous: 1, Principal: "p", Time: start, Rollback: true, Bindings: []policy.Binding{{UUID: "u", ID: "w/n/t", Columns: map[int]string{1: "id"}}}}
 	f.do(func(tx sharing.Tx) error {
 		return errors.Join(tx.AddPolicyActivation(f.ctx, a), tx.AddPolicyActivation(f.ctx, sharing.PolicyActivation{Set: set.ID, Version: 3, Time: start}))
 	})
@@ -700,7 +701,7 @@ func policies(f *fixture) {
 		f.Errorf("revision %d after %d, %v", after, before, err)
 	}
 	history, err := f.store.PolicyActivations(f.ctx, set.ID, sharing.Page{})
-	if err != nil || len(history) != 2 || history[0].Version != 3 || history[1].ID >= history[0].ID {
+	if err != nil || len(history) != 2 || history[0].Version != 3 || history[1].ID >= history[0].ID || !reflect.DeepEqual(history[1].Bindings, a.Bindings) {
 		f.Fatalf("history %+v, %v", history, err)
 	}
 	a.ID = history[1].ID

@@ -176,7 +176,7 @@ func (a *app) apply(ctx context.Context, files []string, prune, exitCode bool) e
 		}
 		return nil
 	case removes > 0:
-		if err := a.confirm(fmt.Sprintf("%d of these take something away: go ahead", removes)); err != nil {
+		if err := a.confirm(fmt.Sprintf("Go ahead, although %d of these take something away", removes)); err != nil {
 			return err
 		}
 	}

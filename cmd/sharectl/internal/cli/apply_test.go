@@ -12,9 +12,7 @@ import (
 // them.
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
-	f, uri := startFake(t)
-	s := newStage(t)
-	s.env["SHARECTL_URI"], s.env["SHARECTL_TOKEN"] = uri, "admin"
+	s := sharingStage(t)
 	for file, want := range map[string]string{
 		"kind: Shares\nname: a":                         `kind "Shares" is not one of Organisation,`,
 		"name: a":                                       `kind "" is not one of`,
@@ -44,9 +42,9 @@ func TestApplyRefuses(t *testing.T) {
 			t.Errorf("%q: %d %s%s", file, code, stdout, stderr)
 		}
 	}
-	for _, call := range f.calls {
-		if call != "WhoAmI" {
-			t.Errorf("%s was called", call)
+	for _, noun := range []string{"share", "recipient"} {
+		if code, stdout, stderr := s.run("", noun, "list", "-o", "json"); code != 0 || stdout != "[]\n" {
+			t.Errorf("%ss were made: %d %s%s", noun, code, stdout, stderr)
 		}
 	}
 }
@@ -55,14 +53,12 @@ func TestApplyRefuses(t *testing.T) {
 // comparison and the change.
 func TestApplyKeepsOthersChanges(t *testing.T) {
 	t.Parallel()
-	f, uri := startFake(t)
-	s := newStage(t)
-	s.env["SHARECTL_URI"], s.env["SHARECTL_TOKEN"] = uri, "admin"
+	s := sharingStage(t)
 	if code, _, stderr := s.run("kind: Share\nname: a\ndescription: one", "apply", "-f", "-"); code != 0 {
 		t.Fatal(stderr)
 	}
 	a := &app{System: System{Stdin: strings.NewReader(""), Stdout: &strings.Builder{}, Stderr: &strings.Builder{}, Env: func(k string) string { return s.env[k] }, Now: s.now}, format: "table"}
-	docs, err := a.parseDocuments("x.yaml", []byte("kind: Share\nname: a\norganisation: acme\ndescription: two"))
+	docs, err := a.parseDocuments("x.yaml", []byte("kind: Share\nname: a\norganisation: dev\ndescription: two"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +66,9 @@ func TestApplyKeepsOthersChanges(t *testing.T) {
 	if err != nil || step == nil || step.Action != "update" {
 		t.Fatal(step, err)
 	}
-	f.all["Share"][0]["etag"] = "another"
+	if code, _, stderr := s.run("", "share", "set", "a", "--display-name", "theirs"); code != 0 {
+		t.Fatal(stderr)
+	}
 	if err := step.do(t.Context()); err == nil || classify(err).code != codeConflict {
 		t.Errorf("somebody else's change is lost: %v", err)
 	}

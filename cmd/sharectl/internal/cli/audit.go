@@ -9,14 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-data/sluice/internal/audit"
+	"github.com/sluice-data/sluice/internal/audit/archive"
 )
 
 // pause is how often a followed file is looked at.
@@ -26,41 +25,28 @@ func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Read the audit log, and prove that nobody has changed it",
 		Long: `Reads audit logs from files: those that servers write, or that "audit export"
-wrote. Files are named oldest first; - is stdin. Without a file it reads the
-changes that the context's server keeps, in a chain for each warehouse and one,
-administration, for what the sharing API changes. docs/audit.md says what a log
-proves.`,
+wrote. Files are named oldest first; - is stdin, and a directory is an archive.
+Without a file it reads the changes that the context's server keeps, in a chain
+for each warehouse and one, administration, for what the sharing API changes.
+docs/audit.md says what a log proves.`,
 	}
 	cmd.AddCommand(a.auditVerify(), a.auditQuery(), a.auditTail(), a.auditExport())
 	return cmd
 }
 
-// logLines reads the lines of files, one after the other.
-func (a *app) logLines(files []string) (log iter.Seq2[audit.Line, error], done func(), err error) {
-	var readers []io.Reader
-	var open []*os.File
-	done = func() {
-		for _, f := range open {
-			f.Close()
-		}
+// logLines reads the lines of files and archives, one after the other.
+func (a *app) logLines(files []string) (iter.Seq2[audit.Line, error], error) {
+	readers, err := archive.Readers(a.Stdin, files...)
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range files {
-		if name == "-" {
-			readers = append(readers, a.Stdin)
-			continue
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			done()
-			return nil, nil, err
-		}
-		open, readers = append(open, f), append(readers, f)
-	}
-	return audit.Lines(readers...), done, nil
+	return audit.Lines(readers...), nil
 }
 
 func (a *app) auditVerify() *cobra.Command {
 	var keys, checkpoints, chains []string
+	var strict bool
+	logs := 1
 	cmd := &cobra.Command{
 		Use: "verify [FILE...]", Short: "Prove that nobody has changed a log; exit code 6 if somebody has",
 		Example: "  sharectl audit verify --key audit.pub.pem --checkpoint kept.json reads.log.1 reads.log",
@@ -71,7 +57,7 @@ func (a *app) auditVerify() *cobra.Command {
 				}
 				return a.verifyServer(cmd.Context(), chains)
 			}
-			o := audit.VerifyOptions{Keys: audit.Keys{}}
+			o := audit.VerifyOptions{Keys: audit.Keys{}, Logs: logs}
 			if err := audit.ReadKeys(o.Keys, keys...); err != nil {
 				return usage(err, "")
 			}
@@ -79,11 +65,10 @@ func (a *app) auditVerify() *cobra.Command {
 			if o.Checkpoints, err = audit.ReadCheckpoints(checkpoints...); err != nil {
 				return usage(err, "")
 			}
-			log, done, err := a.logLines(args)
+			log, err := a.logLines(args)
 			if err != nil {
 				return err
 			}
-			defer done()
 			report, err := audit.Verify(log, o)
 			if err != nil {
 				return err
@@ -98,6 +83,8 @@ func (a *app) auditVerify() *cobra.Command {
 				return err
 			case !report.OK():
 				return wanting("the audit log is not what the server wrote")
+			case strict && (report.Unproven() > 0 || report.Older > 0 || len(keys) == 0):
+				return wanting("there are records that no signed checkpoint proves")
 			case len(keys) == 0 && report.Records > 0:
 				a.hint("Without --key FILE this shows damage only.")
 			}
@@ -106,6 +93,8 @@ func (a *app) auditVerify() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "key that verifies, public or private; can be given again")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "file with checkpoints that were kept elsewhere; can be given again")
+	cmd.Flags().BoolVar(&strict, "strict", false, "records that no checkpoint proves, and no key given, are a fault, too")
+	cmd.Flags().IntVar(&logs, "logs", 1, "how many servers' logs the files hold together")
 	addChains(cmd, &chains)
 	return cmd
 }
@@ -205,11 +194,10 @@ func (a *app) auditQuery() *cobra.Command {
 			if len(args) == 0 {
 				return a.queryServer(cmd.Context(), &filter, chains, limit)
 			}
-			log, done, err := a.logLines(args)
+			log, err := a.logLines(args)
 			if err != nil {
 				return err
 			}
-			defer done()
 			l := list{columns: recordColumns, none: "No record is like that."}
 			values := []json.RawMessage{}
 			found := 0
@@ -309,11 +297,10 @@ func (a *app) auditExport() *cobra.Command {
 				}
 				return a.exportServer(cmd.Context(), chain)
 			}
-			log, done, err := a.logLines(args)
+			log, err := a.logLines(args)
 			if err != nil {
 				return err
 			}
-			defer done()
 			for line, err := range log {
 				if err != nil {
 					return err

@@ -152,7 +152,7 @@ func statusCode(status int) (code int, next string) {
 	case http.StatusUnauthorized:
 		return codeRefused, "sharectl login"
 	case http.StatusForbidden:
-		return codeRefused, "sharectl context show, to see as whom you are signed in"
+		return codeRefused, "sharectl whoami"
 	case http.StatusNotFound:
 		return codeNotFound, ""
 	case http.StatusConflict, http.StatusPreconditionFailed:

@@ -52,7 +52,7 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 		kind := strings.ToLower(filepath.Ext(path))
 		switch {
 		case path == "-":
-			kind = ".cedar"
+			kind, name = ".cedar", "stdin.cedar"
 		case kind == ".cedar", kind == ".yaml", kind == ".yml":
 		case must:
 			return usage(fmt.Errorf("%s is neither *.cedar nor *.yaml", path), "")
@@ -422,7 +422,7 @@ func (a *app) testOnServer(ctx context.Context, o *onServer, paths []string) err
 		}
 		for _, x := range results {
 			if m, ok := x.(message); ok && m["passed"] != true {
-				if err := a.write(clean(fmt.Sprintf("%s: case %q: %s", text(m, "file"), text(m, "name"), text(m, "message"))) + "\n"); err != nil {
+				if err := a.write(clean(text(m, "file")+": "+text(m, "message")) + "\n"); err != nil {
 					return err
 				}
 			}

@@ -159,11 +159,30 @@ func sheetOf(m message) sheet {
 				fmt.Fprintf(&b, "%s = %s\n", k, valueText(v[k]))
 			}
 			s.pairs = append(s.pairs, [2]string{title(n), b.String()})
+		case []any:
+			s.pairs = append(s.pairs, [2]string{title(n), listText(v)})
 		default:
 			s.pairs = append(s.pairs, [2]string{title(n), word(valueText(v))})
 		}
 	}
 	return s
+}
+
+// listText is a list of words in a line, or of messages with a line for each.
+func listText(v []any) string {
+	var b strings.Builder
+	for _, x := range v {
+		m, ok := x.(message)
+		if !ok {
+			return valueText(v)
+		}
+		var parts []string
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			parts = append(parts, k+" = "+valueText(m[k]))
+		}
+		b.WriteString(strings.Join(parts, ", ") + "\n")
+	}
+	return b.String()
 }
 
 // title is a field's name for people: "displayName" is "Display name".

@@ -123,6 +123,8 @@ var volatile = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1[-:]\d+`), "{host}"},
 	{regexp.MustCompile(`answers after \d+(\.\d+)?(µs|ms|s)`), "answers after {duration}"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "{hash}"},
+	{regexp.MustCompile(`slact_[A-Za-z0-9_.-]+`), "{link}"},
+	{regexp.MustCompile(`(?m)((?:secret |id = |"id":"))[A-Za-z0-9_-]{11}([ ",]|$)`), "${1}{secret}${2}"},
 	{regexp.MustCompile(`((?i:etag)"?:\s+"?)[0-9a-z-]+`), "${1}{etag}"},
 }
 
@@ -157,8 +159,8 @@ func (s *stage) run(stdin string, args ...string) (code int, stdout, stderr stri
 // play runs a script of testdata: lines that begin with "$ " are commands,
 // and what follows is their output, that on stderr with "! " before it, and
 // the exit code if it is not 0. Lines that begin with "; " are comments. A
-// command may have variables before it and
-// "< text" after it.
+// command may have variables before it, "< text" after it, and then "> word",
+// which keeps what it printed as {word}.
 func (s *stage) play(name string) {
 	s.t.Helper()
 	path := filepath.Join("testdata", name)
@@ -203,6 +205,7 @@ func (s *stage) command(result *strings.Builder, command string) {
 	for word, value := range s.words {
 		command = strings.ReplaceAll(command, "{"+word+"}", value)
 	}
+	command, capture, _ := strings.Cut(command, " > ")
 	command, stdin, _ := strings.Cut(command, " < ")
 	words := split(s.t, command)
 	set := map[string]string{}
@@ -217,6 +220,9 @@ func (s *stage) command(result *strings.Builder, command string) {
 	code, stdout, stderr := s.run(stdin, words[1:]...)
 	for k, v := range set {
 		s.env[k] = v
+	}
+	if capture != "" {
+		s.words[capture] = strings.TrimSpace(stdout)
 	}
 	for line := range strings.Lines(s.steady(stdout)) {
 		if line == "\n" {

@@ -172,6 +172,11 @@ func tokenError(endpoint string, err error) error {
 // early is how long before its end a token is renewed.
 const early = 30 * time.Second
 
+// fresh reports whether the access token can be used.
+func (k Kept) fresh(now time.Time) bool {
+	return k.AccessToken != "" && (k.Expiry.IsZero() || now.Add(early).Before(k.Expiry))
+}
+
 // Token returns a context's token, renewed when it is old and can be; a
 // renewed one is kept.
 func (c *Context) Token(ctx context.Context, client *http.Client, v *Vault, name string, now time.Time) (Kept, error) {
@@ -179,8 +184,7 @@ func (c *Context) Token(ctx context.Context, client *http.Client, v *Vault, name
 	if err != nil {
 		return Kept{}, err
 	}
-	fresh := k.AccessToken != "" && (k.Expiry.IsZero() || now.Add(early).Before(k.Expiry))
-	if fresh {
+	if k.fresh(now) {
 		return k, nil
 	}
 	var next Kept
@@ -199,6 +203,10 @@ func (c *Context) Token(ctx context.Context, client *http.Client, v *Vault, name
 		return Kept{}, fmt.Errorf("%w: the token ended %s", ErrSignIn, k.Expiry.UTC().Format(time.RFC3339))
 	}
 	if err != nil {
+		// Where a refresh token works once, another process was perhaps faster.
+		if other, again := v.Get(c.SignIn.Store, name); again == nil && other.AccessToken != k.AccessToken && other.fresh(now) {
+			return other, nil
+		}
 		return Kept{}, err
 	}
 	if _, err := v.Put(c.SignIn.Store, name, next); err != nil {

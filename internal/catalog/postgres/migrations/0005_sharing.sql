@@ -201,7 +201,9 @@ CREATE TABLE policy_activations (
     previous   BIGINT NOT NULL,
     principal  TEXT COLLATE "C" NOT NULL,
     at         BIGINT NOT NULL,
-    rollback   BOOLEAN NOT NULL
+    rollback   BOOLEAN NOT NULL,
+    -- What the names in the set meant: JSON.
+    bindings   TEXT COLLATE "C" NOT NULL
 );
 CREATE INDEX policy_activations_set ON policy_activations (policy_set, id);
 

@@ -201,7 +201,9 @@ CREATE TABLE policy_activations (
     previous   INTEGER NOT NULL,
     principal  TEXT NOT NULL,
     at         INTEGER NOT NULL,
-    rollback   INTEGER NOT NULL
+    rollback   INTEGER NOT NULL,
+    -- What the names in the set meant: JSON.
+    bindings   TEXT NOT NULL
 ) STRICT;
 CREATE INDEX policy_activations_set ON policy_activations (policy_set, id);
 
