@@ -6,6 +6,7 @@ package sharing
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sluice-data/sluice/internal/catalog"
+	"github.com/sluice-data/sluice/internal/identity"
 )
 
 // Prefix begins the warehouse parameter by which recipients open a share:
@@ -30,8 +32,11 @@ type compiled struct {
 	// as members make them, by its path.
 	children map[string][]string
 	whole    []*shown // members that are namespaces
-	grants   []grantOf
+	// grants are those that are not revoked, by the binding of their recipient.
+	grants map[bindingKey][]*grantOf
 }
+
+type bindingKey struct{ issuer, claim, value string }
 
 // shown is a member with the name of its warehouse.
 type shown struct {
@@ -46,7 +51,7 @@ type grantOf struct {
 
 // compile reads a share's members and grants.
 func (s *Service) compile(ctx context.Context, sh Share) (*compiled, error) {
-	c := &compiled{share: sh, objects: map[string][]*shown{}, children: map[string][]string{}}
+	c := &compiled{share: sh, objects: map[string][]*shown{}, children: map[string][]string{}, grants: map[bindingKey][]*grantOf{}}
 	members, err := s.store.Members(ctx, sh.ID, Page{})
 	if err != nil {
 		return nil, err
@@ -93,7 +98,8 @@ func (s *Service) compile(ctx context.Context, sh Share) (*compiled, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.grants = append(c.grants, grantOf{g, r})
+		key := bindingKey{r.Binding.Issuer, r.Binding.Claim, r.Binding.Value}
+		c.grants[key] = append(c.grants[key], &grantOf{g, r})
 	}
 	return c, nil
 }
@@ -141,8 +147,7 @@ func (s *Service) Access(ctx context.Context, who Caller, share string) (*ShareV
 	}
 	now := s.cfg.Now()
 	refusal := notFound("share", share)
-	for i := range c.grants {
-		g := &c.grants[i]
+	for g := range c.grantsOf(who.Principal) {
 		if !g.recipient.Is(who.Principal) {
 			continue
 		}
@@ -158,6 +163,19 @@ func (s *Service) Access(ctx context.Context, who Caller, share string) (*ShareV
 		}
 	}
 	return nil, refusal
+}
+
+// grantsOf are the grants of recipients that a principal's claims could make it.
+func (c *compiled) grantsOf(p identity.Principal) iter.Seq[*grantOf] {
+	return func(yield func(*grantOf) bool) {
+		for _, key := range bindingsOf(p) {
+			for _, g := range c.grants[bindingKey{issuerOf(p), key[0], key[1]}] {
+				if !yield(g) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // ShareView is what a recipient finds in a share: names, and where what they

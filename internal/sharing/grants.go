@@ -242,13 +242,17 @@ type Received struct {
 	Description string // of the share
 }
 
+// maxBindingKeys bounds how many bindings are looked up for one listing.
+const maxBindingKeys = 1000
+
 // ReceivedGrants lists what a principal has received, by id.
 func (s *Service) ReceivedGrants(ctx context.Context, p identity.Principal, page Page) ([]Received, string, error) {
 	if disabled, err := s.disabled(ctx, p); err != nil || disabled {
 		return nil, "", err
 	}
 	recipients := map[uuid.UUID]bool{}
-	for _, key := range bindingsOf(p) {
+	keys := bindingsOf(p)
+	for _, key := range keys[:min(len(keys), maxBindingKeys)] {
 		ids, err := s.store.RecipientsBound(ctx, issuerOf(p), key[0], key[1])
 		if err != nil {
 			return nil, "", storeError(err)

@@ -346,6 +346,9 @@ func (s *Service) CreateWarehouse(ctx context.Context, m Mutation, w Warehouse) 
 	} else if !errors.Is(err, ErrNotFound) {
 		return w, storeError(err)
 	}
+	if err := checkOverlap(ctx, s.store, w); err != nil {
+		return w, err
+	}
 	w.Source, w.Stamp = SourceAPI, newStamp(s.stamp())
 	id := uuid.Must(uuid.NewV7())
 	if !m.ValidateOnly {
@@ -361,6 +364,32 @@ func (s *Service) CreateWarehouse(ctx context.Context, m Mutation, w Warehouse) 
 		}
 		return w, w.change(), named(tx.PutWarehouse(ctx, w), "warehouse", w.Name)
 	})
+}
+
+// checkOverlap refuses roots that lie in another warehouse, or it in them: what
+// is vended for one must not open the other.
+func checkOverlap(ctx context.Context, r Reader, w Warehouse) error {
+	others, err := r.Warehouses(ctx, "", Page{})
+	if err != nil {
+		return storeError(err)
+	}
+	for _, o := range others {
+		if o.Name == w.Name {
+			continue
+		}
+		for _, theirs := range append([]string{o.Storage.Root}, o.Storage.AllowedRoots...) {
+			a, err := objstore.ParseLocation(theirs)
+			if err != nil {
+				continue // recorded by a server that knew more kinds
+			}
+			for _, mine := range append([]string{w.Storage.Root}, w.Storage.AllowedRoots...) {
+				if b, err := objstore.ParseLocation(mine); err == nil && a.Overlaps(b) {
+					return Errorf(FailedPrecondition, "WAREHOUSE_OVERLAPS", "%s overlaps the files of another warehouse", clip(mine)).Try("choose another root: warehouses must not share files")
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // AdoptWarehouse records a warehouse of the configuration, which may name its
@@ -438,7 +467,7 @@ func (s *Service) UpdateWarehouse(ctx context.Context, m Mutation, name string, 
 			return w, change{}, err
 		}
 		if w.Source == SourceAPI {
-			if err := w.check(); err != nil {
+			if err := firstError(w.check(), checkOverlap(ctx, tx, w)); err != nil {
 				return w, change{}, err
 			}
 		} else if err := checkText("display_name", w.DisplayName, maxText, false); err != nil {

@@ -860,6 +860,7 @@ func TestStorageHoldsReferencesOnly(t *testing.T) {
 			"INVALID_STORAGE_SECRET_REFERENCES": func(w *sharing.Warehouse) { w.Storage.Secrets["secret_access_key"] = key },
 			"INVALID_NAME":                      func(w *sharing.Warehouse) { w.Name = "share/x" },
 			"ORGANISATION_NOT_FOUND":            func(w *sharing.Warehouse) { w.Organisation = "none" },
+			"WAREHOUSE_OVERLAPS":                func(w *sharing.Warehouse) { w.Storage.Root = h.rootOf("main") + "/below" },
 			"WAREHOUSE_EXISTS":                  func(w *sharing.Warehouse) { w.Name = "main" },
 		} {
 			err := create(change)
@@ -880,6 +881,12 @@ func TestStorageHoldsReferencesOnly(t *testing.T) {
 			h.Errorf("adopted again: %+v after %+v, %v", same, before, err)
 		}
 	})
+}
+
+func (h *house) rootOf(warehouse string) string {
+	w, err := h.Warehouse(h.ctx, warehouse)
+	h.ok(err)
+	return w.Storage.Root
 }
 
 func TestOneTransactionOneRecord(t *testing.T) {

@@ -5,6 +5,7 @@ package sharing
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -252,9 +253,6 @@ func (b *Binding) Matches(p identity.Principal) bool {
 	return false
 }
 
-// maxBindingKeys bounds how many bindings are looked up for one principal.
-const maxBindingKeys = 1000
-
 // bindingsOf returns every claim and value by which a principal could be
 // bound.
 func bindingsOf(p identity.Principal) [][2]string {
@@ -267,7 +265,8 @@ func bindingsOf(p identity.Principal) [][2]string {
 			keys = append(keys, [2]string{ClaimGroup, name})
 		}
 	}
-	for name, a := range p.Attributes {
+	for _, name := range slices.Sorted(maps.Keys(p.Attributes)) {
+		a := p.Attributes[name]
 		switch a.Type {
 		case identity.TypeString:
 			keys = append(keys, [2]string{name, a.String})
@@ -281,8 +280,7 @@ func bindingsOf(p identity.Principal) [][2]string {
 			}
 		}
 	}
-	keys = slices.DeleteFunc(keys, func(k [2]string) bool { return k[1] == "" })
-	return keys[:min(len(keys), maxBindingKeys)]
+	return slices.DeleteFunc(keys, func(k [2]string) bool { return k[1] == "" })
 }
 
 func cutIssuer(group, issuer string) (string, bool) {
