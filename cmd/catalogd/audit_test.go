@@ -73,7 +73,7 @@ func TestAudit(t *testing.T) {
 		return stdout + stderr
 	}
 	whole := audit(0, "verify", "--config", d.config)
-	for _, want := range []string{"ok   " + filepath.Join(d.dir, "reads.jsonl"), "ok   warehouse main: 3 records", "last checkpoint, worth keeping"} {
+	for _, want := range []string{"ok   " + filepath.Join(d.dir, "reads.jsonl"), "ok   warehouse main: 3 records", "ok   administration: 0 records", "last checkpoint, worth keeping"} {
 		if !strings.Contains(whole, want) {
 			t.Errorf("no %q in:\n%s", want, whole)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/server/config"
+	"github.com/sluice-data/sluice/internal/sharing"
 )
 
 // auditKeys returns what signs checkpoints, nil without a key, and all that
@@ -46,8 +47,8 @@ func AuditKeys(c *config.Config) (audit.Keys, error) {
 }
 
 // AuditStore opens the store of a configuration and gives use its audit
-// chains, one a warehouse. With SQLite no server may run meanwhile.
-func AuditStore(ctx context.Context, c *config.Config, use func(catalog.Store, map[string]uuid.UUID) error) (err error) {
+// chains, one a warehouse, and that of administration. With SQLite no server may run meanwhile.
+func AuditStore(ctx context.Context, c *config.Config, use func(store catalog.Store, warehouses map[string]uuid.UUID, administration uuid.UUID) error) (err error) {
 	store, err := openStore(ctx, c.Store)
 	if err != nil {
 		return err
@@ -62,7 +63,11 @@ func AuditStore(ctx context.Context, c *config.Config, use func(catalog.Store, m
 			return err
 		}
 	}
-	return use(store, ids)
+	administrationID, err := store.EnsureWarehouse(ctx, sharing.AdministrationPartition)
+	if err != nil {
+		return err
+	}
+	return use(store, ids, administrationID)
 }
 
 // KeptSince is the time before which audit rows may have been removed; zero

@@ -56,6 +56,7 @@ type Server struct {
 	signer    *audit.Signer
 	auditKeys audit.Keys
 	exports   []export
+	chains    []catalog.AuditChain
 	// auditTable is nil when audit.table is not configured.
 	auditTable *audittable.Table
 
@@ -84,7 +85,7 @@ type endpoint struct {
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{cfg: o.Config}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openExports, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openChains, s.openExports, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)

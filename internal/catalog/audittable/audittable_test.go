@@ -549,9 +549,9 @@ func TestExpire(t *testing.T) {
 func TestExportOfItself(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	houses := []*catalog.Warehouse{h.Warehouse}
-	sealer := &catalog.AuditSealer{Store: h.store, Warehouses: houses, Signer: h.signer, Keys: audit.NewKeys(h.signer.Public()), CheckpointRecords: 1}
-	export := &catalog.AuditExporter{Name: "table", Store: h.store, Warehouses: houses, Signed: true, Sink: h.sink(), Own: Own, Logger: slog.New(slog.DiscardHandler)}
+	chains := []catalog.AuditChain{h.AuditChain()}
+	sealer := &catalog.AuditSealer{Store: h.store, Chains: chains, Signer: h.signer, Keys: audit.NewKeys(h.signer.Public()), CheckpointRecords: 1}
+	export := &catalog.AuditExporter{Name: "table", Store: h.store, Chains: chains, Signed: true, Sink: h.sink(), Own: Own, Logger: slog.New(slog.DiscardHandler)}
 	round := func() {
 		t.Helper()
 		if err := sealer.Round(t.Context(), true); err != nil {
