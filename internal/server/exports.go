@@ -157,10 +157,10 @@ func (s *Server) runExports(ctx context.Context, start func(func())) {
 			})
 		})
 	}
-	if t := s.auditTable; t != nil && t.Keep > 0 {
+	if t := s.auditTable; t != nil {
 		start(func() {
-			audit.Repeat(ctx, time.Hour, t.Expire, func(err error, pause time.Duration) {
-				s.log.Warn("remove old rows of the audit table", "again_in", pause.String(), "error", err)
+			audit.Repeat(ctx, time.Hour, t.Maintain, func(err error, pause time.Duration) {
+				s.log.Warn("maintain the audit table", "again_in", pause.String(), "error", err)
 			})
 		})
 	}
