@@ -44,7 +44,7 @@ lint: ## golangci-lint, gofumpt, buf, govulncheck, licences of all dependencies
 	@test/lint
 
 .PHONY: e2e
-e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|identity|keycloak|policy|faults|audit|openapi runs a part, LONG=1 keycloak too
+e2e: build ## the long checks with real clients; ONLY=rck|metadata|stores|clients|identity|keycloak|kubernetes|policy|faults|audit|openapi runs a part, LONG=1 keycloak and kubernetes too
 	@$(GO) run ./test/e2e -only '$(ONLY)' $(if $(LONG),-long)
 
 .PHONY: conformance

@@ -60,6 +60,7 @@ type Access struct {
 	Procedure string
 	Resource  Resource
 	Decision  audit.Decision
+	Changes   bool // whether the operation changes something
 }
 
 // Operation is the name in records: "createShare".

@@ -96,7 +96,7 @@ func allows(c *caller, action policy.Action, r Resource) bool {
 // authorise applies the rule of an operation, and records the decision.
 func (s *server) authorise(ctx context.Context, procedure string, req any) error {
 	c := who(ctx)
-	access := Access{RequestID: c.requestID, Principal: c.Principal, Address: c.Address, Procedure: procedure, Decision: audit.Allow}
+	access := Access{RequestID: c.requestID, Principal: c.Principal, Address: c.Address, Procedure: procedure, Decision: audit.Allow, Changes: changes(procedure)}
 	err := s.check(ctx, procedure, req, &access.Resource)
 	if err != nil {
 		access.Decision = audit.Deny

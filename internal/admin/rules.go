@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/sluice-data/sluice/internal/policy"
 	"github.com/sluice-data/sluice/internal/sharing"
@@ -312,6 +316,29 @@ func (r Resource) refusal() error {
 		Code: sharing.PermissionDenied, Reason: "PERMISSION_DENIED", Message: fmt.Sprintf("you do not administer the %s", orElse(r.Kind, "platform")),
 		Next: "ask an administrator; whoami shows your organisation and role",
 	}
+}
+
+// String is the resource in records: "share/sales", "organisation/acme".
+func (r Resource) String() string {
+	switch {
+	case r.Name != "":
+		return strings.ReplaceAll(r.Kind, " ", "-") + "/" + r.Name
+	case r.Organisation != "":
+		return "organisation/" + r.Organisation
+	}
+	return r.Kind
+}
+
+// changes reports whether an operation changes something. Those that do not
+// say so in the .proto files.
+func changes(procedure string) bool {
+	service, method, _ := strings.Cut(strings.TrimPrefix(procedure, "/"), "/")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service + "." + method))
+	if err != nil {
+		return true
+	}
+	options, _ := d.Options().(*descriptorpb.MethodOptions)
+	return options.GetIdempotencyLevel() != descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 func orElse(s, other string) string {

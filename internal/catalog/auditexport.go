@@ -80,6 +80,11 @@ func (x *AuditExporter) progress() *audit.Progress {
 // batch sends the next lines of a chain, and reports whether there are
 // more.
 func (x *AuditExporter) batch(ctx context.Context, c AuditChain) (more bool, err error) {
+	// The cursors first: another replica may go on between the two looks.
+	cursors, err := x.Store.AuditCursors(ctx, c.ID)
+	if err != nil {
+		return false, err
+	}
 	state, err := x.Store.AuditState(ctx, c.ID)
 	if err != nil {
 		return false, err
@@ -87,10 +92,6 @@ func (x *AuditExporter) batch(ctx context.Context, c AuditChain) (more bool, err
 	upTo := state.Head.Seq
 	if x.Signed {
 		upTo = state.Checkpoint
-	}
-	cursors, err := x.Store.AuditCursors(ctx, c.ID)
-	if err != nil {
-		return false, err
 	}
 	if at := cursors[x.Name]; at > state.Head.Seq {
 		return false, fmt.Errorf("%w: the export has come to record %d, but there are %d", ErrAuditBroken, at, state.Head.Seq)

@@ -42,6 +42,8 @@ type accounts struct {
 	// dummy is what an unknown client's secret is compared with; as costly as
 	// the costliest hash in use.
 	dummy Hash
+	// lookup finds accounts that are not in byID; nil finds none.
+	lookup func(ctx context.Context, clientID string) (*Account, error)
 	// rounds is how many hashes every failing attempt computes.
 	rounds int
 	slots  chan struct{}
@@ -94,7 +96,7 @@ func (a *accounts) check(ctx context.Context, clientID string, candidates []stri
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	account := a.byID[clientID]
+	account := a.find(ctx, clientID)
 	for _, candidate := range candidates {
 		for i := range a.rounds {
 			if account != nil && i < len(account.Secrets) {
@@ -107,6 +109,24 @@ func (a *accounts) check(ctx context.Context, clientID string, candidates []stri
 		}
 	}
 	return nil, errWrongSecret
+}
+
+// lookupWait bounds how long a look-up of an account may take.
+const lookupWait = 5 * time.Second
+
+// find returns an account, nil when there is none or it cannot be looked up.
+func (a *accounts) find(ctx context.Context, clientID string) *Account {
+	if account := a.byID[clientID]; account != nil || a.lookup == nil || CheckClientID(clientID) != nil {
+		return account
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	account, err := a.lookup(ctx, clientID)
+	if err != nil || account == nil || account.ClientID != clientID {
+		return nil
+	}
+	account.Secrets = account.Secrets[:min(len(account.Secrets), MaxSecrets)]
+	return account
 }
 
 // leave ends a check. A hash takes 19 MiB, which the runtime would keep for

@@ -73,7 +73,9 @@ func (w *web) do(r *http.Request) (status int, body []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	r.Header.Set("Accept", "application/json")
+	// The API server of Kubernetes serves its keys as the second only, and
+	// answers 406 to who does not name that.
+	r.Header.Set("Accept", "application/json, application/jwk-set+json")
 	answer, err := client.Do(r.WithContext(ctx))
 	if err != nil {
 		return 0, nil, err

@@ -24,6 +24,11 @@ import (
 // Config is what a [Service] is made of.
 type Config struct {
 	Accounts []Account
+	// LookupAccount finds accounts beside those, such as an administrator's; nil
+	// when there is none. An error counts as none. A token that has been verified
+	// is believed for some time without asking again: whoever deletes accounts
+	// sees to it that their requests are refused.
+	LookupAccount func(ctx context.Context, clientID string) (*Account, error)
 	// Issuers are the external authorities whose principals are let in.
 	Issuers []Issuer
 	// SigningKey signs tokens; tokens of PreviousKeys are still accepted. With
@@ -190,6 +195,9 @@ func New(cfg Config) (*Service, error) {
 	accounts, err := newAccounts(cfg.Accounts, cfg.Limits.HashConcurrency)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.LookupAccount != nil {
+		accounts.lookup, accounts.rounds = cfg.LookupAccount, MaxSecrets
 	}
 	cache, err := lru.New[[sha256.Size]byte, verified](verifiedTokens)
 	if err != nil {
@@ -382,7 +390,7 @@ func (s *Service) principalOf(c *claims) (Principal, error) {
 	}
 	p.signOnly = granted == scopeSign
 	if c.Actor != nil {
-		a := s.accounts.byID[c.Actor.Subject]
+		a := s.accounts.find(context.Background(), c.Actor.Subject)
 		if a == nil || !a.mayActFor(c.Subject) {
 			return Principal{}, fmt.Errorf("the token's actor %q may not act for its subject", clip(c.Actor.Subject))
 		}
@@ -395,7 +403,7 @@ func (s *Service) principalOf(c *claims) (Principal, error) {
 // whose token it was exchanged for.
 func (s *Service) subjectOf(c *claims) (Principal, error) {
 	if c.External == nil {
-		account := s.accounts.byID[c.Subject]
+		account := s.accounts.find(context.Background(), c.Subject)
 		if account == nil {
 			return Principal{}, fmt.Errorf("the token's account %q does not exist", clip(c.Subject))
 		}

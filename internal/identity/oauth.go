@@ -365,7 +365,7 @@ func (s *Service) authenticate(r *http.Request, c client) (*Account, error) {
 // failedClient says for the log which client failed. An id that does not exist
 // is not written: people put the secret where the id belongs.
 func (s *Service) failedClient(id string) error {
-	if s.accounts.byID[id] == nil {
+	if s.accounts.find(context.Background(), id) == nil {
 		return errors.New("unknown client")
 	}
 	return fmt.Errorf("client %s", id)
@@ -587,7 +587,7 @@ func (s *Service) delegate(subject, acting *claims) (*actor, error) {
 		}
 	case acting.Subject == subject.Subject:
 		return nil, nil // a client that acts for itself
-	case !s.accounts.byID[acting.Subject].mayActFor(subject.Subject):
+	case !s.accounts.find(context.Background(), acting.Subject).mayActFor(subject.Subject):
 		return nil, &oauthError{
 			status: http.StatusBadRequest, code: "unauthorized_client", denied: true,
 			description: "the actor may not act for this subject; its account needs it in act_for",

@@ -139,6 +139,9 @@ type Account struct {
 func principalID(clientID string) string { return "account:" + clientID }
 
 func (a *Account) mayActFor(subject string) bool {
+	if a == nil { // it has been deleted meanwhile
+		return false
+	}
 	if slices.Contains(a.ActFor, subject) {
 		return true
 	}

@@ -340,6 +340,10 @@ func newCluster(t *testing.T) (*cluster, Issuer, string) {
 		c.bearer = append(c.bearer, r.Header.Get("Authorization"))
 		switch r.URL.Path {
 		case "/openid/v1/jwks":
+			if !strings.Contains(r.Header.Get("Accept"), "application/jwk-set+json") {
+				w.WriteHeader(http.StatusNotAcceptable)
+				return true
+			}
 			json.NewEncoder(w).Encode(map[string]any{"keys": c.keys})
 			return true
 		case "/apis/authentication.k8s.io/v1/tokenreviews":

@@ -366,7 +366,7 @@ func (c *Cases) run(k *Case, stack *Stack) (wrong []string) {
 				continue
 			}
 			if got := d.sees(row); got != want {
-				say("row %d of those expected %s is %s; the filter is %q", i+1, seen(want), seen(got), text)
+				say("row %d of those expected %s is %s; the filter is %q", i+1, visibility(want), visibility(got), text)
 			}
 		}
 	}
@@ -384,7 +384,7 @@ func (c *Cases) run(k *Case, stack *Stack) (wrong []string) {
 	return wrong
 }
 
-func seen(visible bool) string {
+func visibility(visible bool) string {
 	if visible {
 		return "visible"
 	}

@@ -37,3 +37,13 @@ func (c *Cases) Attributes(all map[string]string) error {
 
 // How names what is done to the column: "plain", "absent" or a mask.
 func (c ColumnDecision) How() string { return c.how() }
+
+// Sees reports whether a row of a table, by column name as in cases, can be
+// seen by a decision on reading that table.
+func (d *Decision) Sees(t *Table, row map[string]any) (bool, error) {
+	values, err := t.parseRow(row)
+	if err != nil {
+		return false, err
+	}
+	return d.sees(values), nil
+}

@@ -43,6 +43,9 @@ type Layer struct {
 	// has activated none.
 	Version int64
 	Set     *Set
+	// Bindings are what the set's names meant when it was activated; nil: what
+	// they mean now.
+	Bindings *Bindings
 }
 
 // Stack is the sets that apply to a request: a decision is their intersection.
@@ -86,12 +89,13 @@ func OpenSet(s *Schema) *Set {
 // be told without the table's schema: conditions on the row are taken to hold
 // in a permit, and not in a forbid.
 func (s *Stack) MayRead(req Request, resource *Resource) bool {
-	f := &folder{req: req, table: &Table{resource: resource}}
 	for i := range s.layers {
 		var buffer [16]*rule
 		may := false
+		resource := s.layers[i].place(resource)
+		f := &folder{req: req, known: &Table{resource: resource.Resource}}
 		for _, r := range s.layers[i].Set.index.candidates(buffer[:0], bitOf(ReadTable), req.Principal.keys, resource.keys) {
-			if !req.Principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) {
+			if !req.Principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) || resource.madeForAnother(r) {
 				continue
 			}
 			if r.usesRow {
@@ -168,11 +172,12 @@ type ColumnDecision struct {
 // match; see [index].
 func (s *Stack) Authorize(req Request, action Action, resource *Resource) Decision {
 	d := Decision{Allowed: len(s.layers) > 0}
-	all := entities{req.Principal.entities, resource.entities}
 	for i := range s.layers {
 		l := &s.layers[i]
 		var buffer [16]*rule
-		candidates := l.Set.index.candidates(buffer[:0], bitOf(action), req.Principal.keys, resource.keys)
+		resource := l.place(resource)
+		all := entities{req.Principal.entities, resource.entities}
+		candidates := resource.applicable(l.Set.index.candidates(buffer[:0], bitOf(action), req.Principal.keys, resource.keys))
 		d.Varies = d.Varies || slices.ContainsFunc(candidates, func(r *rule) bool { return r.varies })
 		allowed, reasons := l.authorize(candidates, all, cedar.Request{
 			Principal: req.Principal.uid, Action: action.uid(), Resource: resource.uid, Context: cedar.NewRecord(req.context()),
@@ -228,7 +233,9 @@ func (s *Stack) Read(req Request, t *Table) (Decision, error) {
 		return d, err
 	}
 	var varies bool
-	d.Columns, varies = s.columns(req, t)
+	if d.Columns, varies, err = s.columns(req, t); err != nil {
+		return Decision{}, err
+	}
 	d.Varies = d.Varies || varies
 	if !slices.ContainsFunc(d.Columns, func(c ColumnDecision) bool { return !c.Absent }) {
 		d.Allowed, d.Filter, d.Lacking, d.Reasons = false, nil, "", nil
@@ -269,13 +276,18 @@ func (s *Stack) Rows(req Request, t *Table) (Decision, error) {
 // rows returns what a layer lets through, or the forbids that hide all.
 func (l *Layer) rows(f *folder, d *Decision) (p part, forbids []Reason, err error) {
 	var buffer [16]*rule
-	principal, resource := f.req.Principal, f.table.resource
+	table, err := l.on(f.table)
+	if err != nil {
+		return p, nil, err
+	}
+	f.known, f.env = table.table, nil
+	principal, resource := f.req.Principal, table.place
 	for _, r := range l.Set.index.candidates(buffer[:0], bitOf(ReadTable), principal.keys, resource.keys) {
-		if !principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) {
+		if !principal.matches(r.ast.Principal) || !resource.matches(r.ast.Resource) || resource.madeForAnother(r) {
 			continue
 		}
 		d.Varies = d.Varies || r.varies
-		rows, err := l.Set.onTable(r, f.table)
+		rows, err := l.Set.onTable(r, table.table)
 		if err != nil {
 			return p, nil, err
 		}
@@ -323,34 +335,39 @@ func (s *Set) onTable(r *rule, t *Table) (expr, error) {
 // without @mask applies, masked by the strictest mask of the layers, absent
 // when in one of them no permit does, a forbid does, a forbid fails, or when
 // the mask does not fit the column.
-func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, varies bool) {
+func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, varies bool, err error) {
 	decisions = make([]ColumnDecision, len(t.columns))
 	context := cedar.NewRecord(req.context())
 	// What is asked of the table's level and above is the same for every column.
-	above, shared := columnKeys(t.resource.keys), make([][]*rule, len(s.layers))
+	shared, tables := make([][]*rule, len(s.layers)), make([]seenTable, len(s.layers))
 	for i := range s.layers {
-		shared[i] = s.layers[i].Set.index.candidates(nil, bitOf(ReadColumn), req.Principal.keys, above)
+		l := &s.layers[i]
+		if tables[i], err = l.on(t); err != nil {
+			return nil, false, err
+		}
+		shared[i] = tables[i].place.applicable(l.Set.index.candidates(nil, bitOf(ReadColumn), req.Principal.keys, columnKeys(tables[i].place.keys)))
 	}
 	var buffer []*rule
-	for i, c := range t.columns {
-		d := ColumnDecision{FieldID: c.field.ID, Absent: len(s.layers) == 0}
-		all := entities{req.Principal.entities, t.resource.entities, {c.entity.UID: c.entity}}
-		own := []scopeKey{{c.entity.UID, scopeSelf}, {c.entity.UID, scopeIn}}
+	for i := range t.columns {
+		field := t.columns[i].field
+		d := ColumnDecision{FieldID: field.ID, Absent: len(s.layers) == 0}
 		for j := range s.layers {
-			l := &s.layers[j]
+			l, place := &s.layers[j], &tables[j].place
+			c := &tables[j].table.columns[i]
+			own := [...]scopeKey{{c.entity.UID, scopeSelf}, {c.entity.UID, scopeIn}}
 			buffer = append(buffer[:0], shared[j]...)
-			buffer = l.Set.index.candidates(buffer, bitOf(ReadColumn), req.Principal.keys, own)
+			buffer = place.applicable(l.Set.index.candidates(buffer, bitOf(ReadColumn), req.Principal.keys, own[:]))
 			varies = varies || slices.ContainsFunc(buffer, func(r *rule) bool { return r.varies })
-			allowed, reasons := l.authorize(buffer, all, cedar.Request{
+			allowed, reasons := l.authorize(buffer, entities{req.Principal.entities, place.entities, {c.entity.UID: c.entity}}, cedar.Request{
 				Principal: req.Principal.uid, Action: ReadColumn.uid(), Resource: c.entity.UID, Context: context,
 			})
 			if !allowed {
-				d = ColumnDecision{FieldID: c.field.ID, Absent: true, Reasons: reasons}
+				d = ColumnDecision{FieldID: field.ID, Absent: true, Reasons: reasons}
 				break
 			}
 			d.Reasons = append(d.Reasons, reasons...)
 			mask := l.mask(reasons, buffer)
-			if mask.refusal(c.field) != "" {
+			if mask.refusal(field) != "" {
 				d.Absent, d.Mask = true, ""
 				break
 			}
@@ -358,7 +375,7 @@ func (s *Stack) columns(req Request, t *Table) (decisions []ColumnDecision, vari
 		}
 		decisions[i] = d
 	}
-	return decisions, varies
+	return decisions, varies, nil
 }
 
 // columnKeys are the keys of a column's scope that its table decides.
@@ -405,8 +422,8 @@ func (f *folder) environment() eval.Env {
 		context := f.req.context()
 		context["row"] = cedar.NewRecord(nil)
 		f.env = &eval.Env{
-			Entities:  entities{f.req.Principal.entities, f.table.resource.entities},
-			Principal: f.req.Principal.uid, Action: ReadTable.uid(), Resource: f.table.resource.uid, Context: cedar.NewRecord(context),
+			Entities:  entities{f.req.Principal.entities, f.known.resource.entities},
+			Principal: f.req.Principal.uid, Action: ReadTable.uid(), Resource: f.known.resource.uid, Context: cedar.NewRecord(context),
 		}
 	}
 	return *f.env

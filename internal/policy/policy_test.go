@@ -36,7 +36,10 @@ func stackOf(sets ...*Set) *Stack {
 }
 
 func columnsOf(set *Set, req Request, t *Table) []ColumnDecision {
-	d, _ := stackOf(set).columns(req, t)
+	d, _, err := stackOf(set).columns(req, t)
+	if err != nil {
+		panic(err)
+	}
 	return d
 }
 

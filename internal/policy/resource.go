@@ -178,7 +178,16 @@ func AttributeType(t identity.AttributeType) string {
 }
 
 // Resource is what a decision is about, with all that it lies in.
-type Resource struct{ lineage }
+type Resource struct {
+	lineage
+	uuid string // of a table or view; see Bindings
+}
+
+// WithUUID is a table or view with its own UUID, by which it is known after a
+// rename; see [Bindings].
+func (r *Resource) WithUUID(uuid string) *Resource {
+	return &Resource{r.lineage, uuid}
+}
 
 // Name is the resource's own name, without what it lies in.
 func (r *Resource) Name() string {
@@ -195,7 +204,7 @@ func (r *Resource) UID() cedar.EntityUID { return r.uid }
 
 // NewOrganisation returns an organisation as a resource.
 func NewOrganisation(name string) *Resource {
-	return &Resource{newLineage(cedar.Entity{UID: cedar.NewEntityUID(typeOrganisation, cedar.String(name))}, nil)}
+	return &Resource{lineage: newLineage(cedar.Entity{UID: cedar.NewEntityUID(typeOrganisation, cedar.String(name))}, nil)}
 }
 
 // NewWarehouse returns a warehouse of an organisation.
@@ -237,7 +246,7 @@ func owned(typ cedar.EntityType, id, name string, organisation cedar.EntityUID, 
 		maps.Copy(all, p.entities)
 		uids[i] = p.uid
 	}
-	return &Resource{newLineage(cedar.Entity{
+	return &Resource{lineage: newLineage(cedar.Entity{
 		UID:        cedar.NewEntityUID(typ, cedar.String(id)),
 		Parents:    cedar.NewEntityUIDSet(uids...),
 		Attributes: cedar.NewRecord(cedar.RecordMap{"organisation": organisation, "name": cedar.String(name)}),

@@ -346,6 +346,7 @@ func pathText(n ast.IsNode) string {
 type folder struct {
 	req   Request
 	table *Table
+	known *Table    // the table as the layer's set knows it
 	env   *eval.Env // see environment
 	slots map[*node]int
 	cols  []*node

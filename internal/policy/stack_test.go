@@ -57,7 +57,10 @@ func TestStackIsTheIntersection(t *testing.T) {
 				t.Fatalf("seed %d: visible %v, alone they say %v", seed, got, want)
 			}
 		}
-		columns, _ := stackOf(sets...).columns(req, table)
+		columns, _, err := stackOf(sets...).columns(req, table)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i, c := range columns {
 			want := ColumnDecision{FieldID: c.FieldID}
 			for _, s := range sets {
@@ -254,7 +257,7 @@ func TestFilterTextIsTheFilter(t *testing.T) {
 		if p != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, p, text)
 		}
-		f := &folder{req: req, table: table}
+		f := &folder{req: req, table: table, known: table}
 		again := Decision{Allowed: true, Filter: &Filter{layers: []part{{permits: []expr{f.fold(e)}}}}}
 		for _, n := range f.cols {
 			again.Filter.columns = append(again.Filter.columns, n.column)

@@ -64,12 +64,14 @@ type Column struct {
 // changed after [NewTable], and is safe for concurrent use.
 type Table struct {
 	resource *Resource
+	options  TableOptions
 	schema   *iceberg.Schema
 	row      *node         // what context.row is
 	columns  []tableColumn // top-level columns, in the schema's order
 	compiled sync.Map      // *rule -> expr, of the rules that have been asked about the table
 	// validators are of schemas with the table's row, by the schema without.
 	validators sync.Map // *Schema -> *validate.Validator
+	variants   sync.Map // *Bindings -> *Table, as the set of these knows it
 }
 
 type tableColumn struct {
@@ -122,7 +124,7 @@ type TableOptions struct {
 // NewTable returns what is decided on: resource is the table's or view's own
 // entity with those above it. It fails when two columns would have one name.
 func NewTable(resource *Resource, schema *iceberg.Schema, o TableOptions) (*Table, error) {
-	t := &Table{resource: resource, schema: schema, row: &node{}}
+	t := &Table{resource: resource, options: o, schema: schema, row: &node{}}
 	if err := t.row.add(schema.Fields(), "", true, o.Names); err != nil {
 		return nil, fmt.Errorf("%s: %w", resource.uid.ID, err)
 	}

@@ -37,6 +37,8 @@ type DevOptions struct {
 const (
 	DevWarehouse = "demo"
 	devClient    = "dev"
+	// devOrganisation owns the warehouse and the account.
+	devOrganisation = "dev"
 )
 
 // Ready is the line that `catalogd dev` prints when it serves. It shows
@@ -96,11 +98,12 @@ func Dev(o DevOptions, log io.Writer) (Options, Ready, error) {
 	c.Store = config.Store{SQLite: &config.SQLite{Path: filepath.Join(dir, "catalog.db")}, AutoMigrate: true}
 	c.Warehouses = []config.Warehouse{{
 		Name:                DevWarehouse,
+		Organisation:        devOrganisation,
 		IdempotencyLifetime: 24 * time.Hour,
 		Storage:             config.Storage{Type: "file", Root: "file://" + filepath.ToSlash(filepath.Join(dir, "warehouse")), AllowedRoots: o.AllowLocations},
 	}}
 	c.Accounts = []config.Account{{
-		ClientID: devClient, Secrets: []config.Hash{{Value: hash}},
+		ClientID: devClient, Secrets: []config.Hash{{Value: hash}}, Organisation: devOrganisation, Admin: true,
 		Grants: []config.Grant{{Warehouse: identity.AnyWarehouse, Access: "write"}},
 	}}
 	c.Tokens.SigningKey = config.Secret{Value: secret.New(kept.SigningKey)}

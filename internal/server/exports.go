@@ -18,7 +18,6 @@ import (
 	"github.com/sluice-data/sluice/internal/catalog/audittable"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/server/config"
-	"github.com/sluice-data/sluice/internal/sharing"
 )
 
 // export is one place where audit records are sent.
@@ -37,20 +36,6 @@ type export struct {
 // archiveBatch is how many records an object of an archive, and a commit of the
 // table, hold at most.
 const archiveBatch = 10_000
-
-// openChains names the chains of changes in the store: each warehouse's, and
-// that of administration.
-func (s *Server) openChains(ctx context.Context, _ Options) error {
-	for _, w := range s.warehouses {
-		s.chains = append(s.chains, w.AuditChain())
-	}
-	id, err := s.store.EnsureWarehouse(ctx, sharing.AdministrationPartition)
-	if err != nil {
-		return fmt.Errorf("the audit chain of administration: %w", err)
-	}
-	s.chains = append(s.chains, catalog.AuditChain{ID: id, Source: administration})
-	return nil
-}
 
 // administration is what exports and verify call the chain of what is changed
 // by the administration interface.
@@ -117,7 +102,7 @@ func (s *Server) addExport(x export) {
 func (s *Server) sealer() *catalog.AuditSealer {
 	c := s.cfg.Audit
 	sealer := &catalog.AuditSealer{
-		Store: s.store, Chains: s.chains, Signer: s.signer, Keys: s.auditKeys, Interval: c.SealInterval,
+		Store: s.store, Chains: s.chains(), Signer: s.signer, Keys: s.auditKeys, Interval: c.SealInterval,
 		CheckpointRecords: int64(c.CheckpointRecords), CheckpointInterval: c.CheckpointInterval,
 		Keep: c.KeepChanges, Logger: s.log, Progress: &audit.Progress{},
 	}
@@ -137,7 +122,7 @@ func (s *Server) sealer() *catalog.AuditSealer {
 func (s *Server) runExports(ctx context.Context, start func(func())) {
 	for _, x := range s.exports {
 		changes := &catalog.AuditExporter{
-			Name: x.name, Store: s.store, Chains: s.chains, Sink: x.sink, Signed: s.signer != nil, Batch: x.batch, Own: x.own,
+			Name: x.name, Store: s.store, Chains: s.chains(), Sink: x.sink, Signed: s.signer != nil, Batch: x.batch, Own: x.own,
 			Interval: x.interval, Progress: x.changes, Logger: s.log,
 		}
 		start(func() { changes.Run(ctx) })

@@ -13,10 +13,19 @@ import (
 	"github.com/sluice-data/sluice/internal/policy"
 	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/server/config"
+	"github.com/sluice-data/sluice/internal/sharing"
 )
 
 func (s *Server) openPolicies(context.Context, Options) error {
-	sets, err := policySets(s.cfg)
+	configured, err := policySets(s.cfg)
+	if err != nil {
+		return err
+	}
+	schema, err := policySchema(s.cfg)
+	if err != nil {
+		return err
+	}
+	sets, err := enforce.NewSets(schema, policySources{configured, sharing.NewActivePolicies(s.shareStore)})
 	if err != nil {
 		return err
 	}
@@ -35,7 +44,7 @@ func owners(c *config.Config) map[string]string {
 
 // policySets reads the policy sets that the configuration names, with their
 // cases, and fails when a policy or a case does.
-func policySets(c *config.Config) (*enforce.Sets, error) {
+func policySets(c *config.Config) (enforce.Fixed, error) {
 	schema, err := policySchema(c)
 	if err != nil {
 		return nil, err
@@ -68,7 +77,7 @@ func policySets(c *config.Config) (*enforce.Sets, error) {
 		}
 		fixed[owner] = active
 	}
-	return enforce.NewSets(schema, fixed)
+	return fixed, nil
 }
 
 // policySchema is what policies may speak of: the attributes that issuers tell.

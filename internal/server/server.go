@@ -21,14 +21,18 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/sluice-data/sluice/internal/admin"
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/catalog"
 	"github.com/sluice-data/sluice/internal/catalog/audittable"
+	"github.com/sluice-data/sluice/internal/catalog/sqlstore"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
 	"github.com/sluice-data/sluice/internal/policy/enforce"
 	"github.com/sluice-data/sluice/internal/rest"
 	"github.com/sluice-data/sluice/internal/server/config"
+	"github.com/sluice-data/sluice/internal/sharing"
+	"github.com/sluice-data/sluice/internal/sharing/store"
 	"github.com/sluice-data/sluice/internal/telemetry"
 )
 
@@ -56,7 +60,6 @@ type Server struct {
 	signer    *audit.Signer
 	auditKeys audit.Keys
 	exports   []export
-	chains    []catalog.AuditChain
 	// auditTable is nil when audit.table is not configured.
 	auditTable *audittable.Table
 
@@ -65,6 +68,13 @@ type Server struct {
 	health *health
 	// policies decide on what is done in warehouses.
 	policies *enforce.Enforcer
+
+	// sqlStore is what store measures; shareStore lies in the same database.
+	sqlStore   *sqlstore.Store
+	shareStore *store.Store
+	sharing    *sharing.Service
+	configured map[string]bool // client ids of accounts of the configuration
+	stopping   chan struct{}   // closed when requests that have no end should end
 
 	warehouses []*catalog.Warehouse
 	servers    []*endpoint // the catalog's first
@@ -83,9 +93,12 @@ type endpoint struct {
 // Open opens everything that the configuration names and listens; requests
 // wait until Serve. On an error nothing is left open.
 func Open(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{cfg: o.Config}
+	s := &Server{cfg: o.Config, configured: map[string]bool{}, stopping: make(chan struct{})}
+	for _, a := range o.Config.Accounts {
+		s.configured[a.ClientID] = true
+	}
 	for _, step := range []func(context.Context, Options) error{
-		s.openTelemetry, s.openAudit, s.openStore, s.openIdentity, s.openPolicies, s.openWarehouses, s.openChains, s.openExports, s.openListeners,
+		s.openTelemetry, s.openAudit, s.openStore, s.openShares, s.openIdentity, s.openPolicies, s.openWarehouses, s.openSharing, s.openExports, s.openListeners,
 	} {
 		if err := step(ctx, o); err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -197,6 +210,7 @@ func (s *Server) openIdentity(_ context.Context, o Options) error {
 	if s.reads != nil {
 		c.Record = s.recordToken
 	}
+	c.LookupAccount = s.lookupAccount
 	if s.ids, err = identity.New(c); err != nil {
 		return fmt.Errorf("accounts: %w", err)
 	}
@@ -260,6 +274,7 @@ func (s *Server) openWarehouses(ctx context.Context, _ Options) error {
 		}
 		s.onClose(func(context.Context) error { return bucket.Close() })
 		cfg := warehouseConfig(w, s.store, bucket)
+		cfg.Watcher = sharing.NewWatcher(s.shareStore)
 		cfg.Cache, cfg.Observer, cfg.Logger = cache, s.metrics, s.log.With("warehouse", w.Name)
 		table := s.cfg.Audit.Table
 		if table != nil && table.Warehouse == w.Name {
@@ -310,7 +325,12 @@ func (s *Server) listen(ctx context.Context, name string, c config.Listener, han
 		MaxHeaderBytes:    int(limits.HeaderBytes),
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250},
+		// gRPC without TLS begins with HTTP/2 at once.
+		Protocols: new(http.Protocols),
 	}}
+	e.http.Protocols.SetHTTP1(true)
+	e.http.Protocols.SetHTTP2(true)
+	e.http.Protocols.SetUnencryptedHTTP2(true)
 	s.servers = append(s.servers, e)
 	s.onClose(func(context.Context) error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -327,7 +347,7 @@ func (s *Server) listen(ctx context.Context, name string, c config.Listener, han
 // catalogHandler is the protocol, probes and, on request, metrics.
 func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 	c := rest.Config{
-		Authenticate: s.ids.Authenticate, Metrics: s.metrics, Tracer: s.tracer, Logger: s.log,
+		Authenticate: s.authenticate, Metrics: s.metrics, Tracer: s.tracer, Logger: s.log,
 		MaxBodyBytes: int64(s.cfg.Limits.BodyBytes),
 	}
 	accounts, err := identityConfig(s.cfg)
@@ -349,6 +369,10 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	administration, err := s.adminHandler(c.Address)
+	if err != nil {
+		return nil, err
+	}
 	probes := http.NewServeMux()
 	s.health.register(probes)
 	if metrics {
@@ -360,6 +384,8 @@ func (s *Server) catalogHandler(metrics bool) (http.Handler, error) {
 		switch p := r.URL.Path; {
 		case strings.HasPrefix(p, "/health/") && path.Clean(p) == p, p == "/metrics" && metrics:
 			probes.ServeHTTP(w, r)
+		case strings.HasPrefix(p, admin.Prefix):
+			administration.ServeHTTP(w, r)
 		default:
 			protocol.ServeHTTP(w, r)
 		}
@@ -404,7 +430,7 @@ func (s *Server) recordToken(ctx context.Context, t identity.TokenRequest) error
 // authenticated lets principals through that have access to any warehouse.
 func (s *Server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, err := s.ids.Authenticate(r)
+		p, err := s.authenticate(r)
 		var refusal *identity.Refusal
 		if errors.As(err, &refusal) {
 			if refusal.Challenge != "" {
@@ -517,6 +543,7 @@ func (s *Server) drain(now <-chan struct{}) error {
 	case <-time.After(s.cfg.Drain.Delay):
 	case <-ctx.Done():
 	}
+	close(s.stopping)
 	var errs []error
 	// The catalog first: probes and metrics are answered until it has ended.
 	for _, e := range s.servers {

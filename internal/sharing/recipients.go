@@ -307,3 +307,7 @@ func maskedNetworks(networks []netip.Prefix) []netip.Prefix {
 	}
 	return networks
 }
+
+// ActivationStore keeps activation links beside the recipients that they are
+// for.
+func (s *Service) ActivationStore() identity.ActivationStore { return activationStore{s} }

@@ -212,6 +212,9 @@ const (
 
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
+// IsName reports whether a name can be that of an organisation.
+func IsName(name string) bool { return nameForm.MatchString(name) }
+
 // checkName applies the rule for names of organisations, shares, recipients,
 // policy sets and warehouses.
 func checkName(field, name string) error {

@@ -129,6 +129,11 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 	if s != nil {
 		env = append(env, "S3_ENDPOINT="+s.endpoint, "S3_KEY="+s.keyID, "S3_SECRET="+s.secret)
 	}
+	r.step(where+": sharectl writes DuckDB's settings", time.Minute, func(ctx context.Context) error {
+		settings, err := r.sharectl(ctx, cat, "connect", "duckdb", "--with-secret", "--storage", storageKind(s))
+		env = append(env, "SETTINGS="+settings)
+		return err
+	})
 	trinoPort := 0
 	var trino *process
 	if r.step(where+": start Trino", 10*time.Minute, func(ctx context.Context) (err error) {
@@ -159,6 +164,8 @@ func (r *run) drive(where string, t tools, cat *target, s *objectStore) {
 	for _, c := range all {
 		r.script(where, c, "read", env)
 	}
+	r.step(where+": sharectl connect pyiceberg --write, and PyIceberg reads", 2*time.Minute, func(ctx context.Context) error { return r.pyicebergSettings(ctx, t, cat, s) })
+	r.step(where+": sharectl doctor", time.Minute, func(ctx context.Context) error { return r.doctorIsContent(ctx, cat, s) })
 	if t.iceberg != "" {
 		r.icebergGo(where, t, cat, s, written)
 	}
@@ -230,26 +237,27 @@ func (r *run) startTrino(ctx context.Context, where string, t tools, cat *target
 	if err := os.MkdirAll(filepath.Join(etc, "catalog"), 0o755); err != nil {
 		return nil, 0, err
 	}
-	catalogProperties := fmt.Sprintf(`connector.name=iceberg
-iceberg.catalog.type=rest
-iceberg.rest-catalog.uri=%s
-iceberg.rest-catalog.warehouse=%s
-iceberg.rest-catalog.security=OAUTH2
-iceberg.rest-catalog.oauth2.credential=%s:%s
-iceberg.rest-catalog.oauth2.scope=catalog
-iceberg.rest-catalog.oauth2.server-uri=%s/v1/oauth/tokens
-`, cat.URI, cat.Warehouse, cat.ClientID, cat.ClientSecret, cat.URI)
-	if s == nil {
-		catalogProperties += "fs.hadoop.enabled=true\n"
-	} else {
-		catalogProperties += fmt.Sprintf("fs.native-s3.enabled=true\ns3.endpoint=%s\ns3.region=us-east-1\ns3.path-style-access=true\ns3.aws-access-key=%s\ns3.aws-secret-key=%s\n", s.endpoint, s.keyID, s.secret)
+	// The catalog's file is what sharectl writes; an object store's place and
+	// keys are added.
+	file := filepath.Join(etc, "catalog", "sluice.properties")
+	if _, err := r.sharectl(ctx, cat, "connect", "trino", "--write", "--with-secret", "--storage", storageKind(s), "--file", file); err != nil {
+		return nil, 0, err
+	}
+	if s != nil {
+		written, err := os.ReadFile(file)
+		if err != nil {
+			return nil, 0, err
+		}
+		written = fmt.Appendf(written, "s3.endpoint=%s\ns3.region=us-east-1\ns3.path-style-access=true\ns3.aws-access-key=%s\ns3.aws-secret-key=%s\n", s.endpoint, s.keyID, s.secret)
+		if err := os.WriteFile(file, written, 0o600); err != nil {
+			return nil, 0, err
+		}
 	}
 	for name, content := range map[string]string{
-		"node.properties":           fmt.Sprintf("node.environment=e2e\nnode.id=e2e-%s\nnode.data-dir=%s\n", where, filepath.Join(dir, "data")),
-		"jvm.config":                "-server\n-Xmx2G\n-XX:+UseG1GC\n-XX:+ExitOnOutOfMemoryError\n-Dfile.encoding=UTF-8\n--enable-native-access=ALL-UNNAMED\n",
-		"config.properties":         fmt.Sprintf("coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port=%d\ndiscovery.uri=http://127.0.0.1:%d\nnode.internal-address=127.0.0.1\ncatalog.management=static\n", port, port),
-		"log.properties":            "io.trino=INFO\n",
-		"catalog/sluice.properties": catalogProperties,
+		"node.properties":   fmt.Sprintf("node.environment=e2e\nnode.id=e2e-%s\nnode.data-dir=%s\n", where, filepath.Join(dir, "data")),
+		"jvm.config":        "-server\n-Xmx2G\n-XX:+UseG1GC\n-XX:+ExitOnOutOfMemoryError\n-Dfile.encoding=UTF-8\n--enable-native-access=ALL-UNNAMED\n",
+		"config.properties": fmt.Sprintf("coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port=%d\ndiscovery.uri=http://127.0.0.1:%d\nnode.internal-address=127.0.0.1\ncatalog.management=static\n", port, port),
+		"log.properties":    "io.trino=INFO\n",
 	} {
 		if err := os.WriteFile(filepath.Join(etc, name), []byte(content), 0o600); err != nil {
 			return nil, 0, err

@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-data/sluice/test/install"
 )
 
-// signedIn is the configuration of catalogd with issuers of each kind that
-// runs here. Kubernetes has its tests in internal/identity.
+// signedIn is the configuration of catalogd with issuers of each kind
+// but kubernetes, which has a part of its own.
 var signedIn = template.Must(template.New("").Parse(`
 public_uri: {{.URI}}
 listeners:
@@ -113,6 +113,7 @@ type login struct {
 	Issuer, Groups      string
 	Introspection       string // endpoint; "" for none
 	Clearance           bool
+	Review              bool // of kubernetes
 
 	ca                   *authority
 	tokenURL, revocation string
@@ -284,8 +285,13 @@ func (l *login) configure(ctx context.Context) (err error) {
 		return err
 	}
 	l.env = []string{"E2E_CLIENT_HASH=" + hash, "E2E_SIGNING_KEY=" + signingKey, "E2E_IDP_SECRET=" + idpSecret}
+	return l.write(signedIn)
+}
+
+// write writes the configuration.
+func (l *login) write(config *template.Template) error {
 	var text bytes.Buffer
-	if err := signedIn.Execute(&text, l); err != nil {
+	if err := config.Execute(&text, l); err != nil {
 		return err
 	}
 	l.config = filepath.Join(l.Dir, "catalogd.yaml")
@@ -339,6 +345,10 @@ func (l *login) token(ctx context.Context, client, resource string) (string, err
 // ask sends a form, or JSON, and reads a JSON answer as far as it is one. It
 // is for identity providers: errors hold no token.
 func ask(ctx context.Context, method, uri, bearer string, body any, want int) (map[string]any, error) {
+	return askWith(ctx, http.DefaultClient, method, uri, bearer, body, want)
+}
+
+func askWith(ctx context.Context, client *http.Client, method, uri, bearer string, body any, want int) (map[string]any, error) {
 	var content io.Reader
 	kind := "application/json"
 	switch b := body.(type) {
@@ -360,7 +370,7 @@ func ask(ctx context.Context, method, uri, bearer string, body any, want int) (m
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,8 @@ var parts = []part{
 	// A download of 170 MB and a server that takes a minute of both cores show
 	// little more than oidc-provider does.
 	{name: "keycloak", run: keycloak, long: true},
+	// The API server takes a quarter of an hour to build, once.
+	{name: "kubernetes", run: kubernetes, long: true},
 	{name: "policy", run: policy},
 	{name: "faults", run: faults},
 	{name: "audit", run: auditTable},
@@ -78,7 +80,7 @@ func drive() int {
 	where := flag.String("where", "", "files or s3: where the clients part keeps tables; empty for both")
 	subject := flag.String("target", "catalogd", "what to drive: catalogd, or fixture for the reference server")
 	binary := flag.String("binary", "", "catalogd to drive; empty for bin/catalogd of the repository")
-	long := flag.Bool("long", false, "also run the parts that are left out otherwise: keycloak")
+	long := flag.Bool("long", false, "also run the parts that are left out otherwise: keycloak, kubernetes")
 	keep := flag.Bool("keep", false, "keep data and logs")
 	flag.Parse()
 	if *subject != "catalogd" && *subject != "fixture" {

@@ -223,6 +223,28 @@ func Weed(ctx context.Context, root string) (string, error) {
 	return filepath.Join(dir, "weed"), err
 }
 
+// Kube builds the API server of Kubernetes and etcd, whose module is kept apart
+// from ours in test/kube (root is the repository), and returns their paths.
+// About fifteen minutes.
+func Kube(ctx context.Context, root string) (apiserver, etcd string, err error) {
+	source := filepath.Join(root, "test", "kube")
+	mod, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	if err != nil {
+		return "", "", err
+	}
+	dir, err := once(ctx, "kube", string(mod), func(ctx context.Context, dir string) error {
+		for name, pkg := range map[string]string{"kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "etcd": "go.etcd.io/etcd/server/v3"} {
+			// An API server that does not know its version does not start.
+			flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetes + " -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+			if err := run(ctx, source, []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly"}, "go", "build", "-trimpath", "-ldflags", flags, "-o", filepath.Join(dir, name), pkg); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return filepath.Join(dir, "kube-apiserver"), filepath.Join(dir, "etcd"), err
+}
+
 // Program builds the command of a module of its own in the repository's folder
 // dir (root is the repository) and returns its path. Any change of its files
 // builds it anew.

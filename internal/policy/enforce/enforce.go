@@ -357,10 +357,14 @@ func (g *Guard) objectOf(obj catalog.Object) (*policy.Resource, error) {
 	for _, level := range obj.Namespace {
 		within = within.Namespace(level, nil)
 	}
+	r := within.Table
 	if obj.Kind == catalog.KindView {
-		return within.View(obj.Name, tags, shares...), nil
+		r = within.View
 	}
-	return within.Table(obj.Name, tags, shares...), nil
+	if obj.UUID == uuid.Nil {
+		return r(obj.Name, tags, shares...), nil
+	}
+	return r(obj.Name, tags, shares...).WithUUID(obj.UUID.String()), nil
 }
 
 // tagsOf are an object's labels, and its columns' by field id.

@@ -130,9 +130,9 @@ func (g *Guard) listObjects(ctx context.Context, ns catalog.Namespace, page cata
 	if err := g.onNamespace(policy.ListNamespace, ns); err != nil {
 		return nil, "", err
 	}
-	// What is not told by the name, labels and the place of what is shared, takes
-	// a look-up each.
-	look := g.share != nil || g.stack.AsksTags(kind == catalog.KindView)
+	// What is not told by the name takes a look-up each: labels, the place of what
+	// is shared, the object that a policy was made for.
+	look := g.share != nil || g.stack.Bound() || g.stack.AsksTags(kind == catalog.KindView)
 	return visible(page, func(p catalog.Page) ([]string, string, error) { return list(ctx, ns, p) },
 		func(name string) bool {
 			obj := catalog.Object{Kind: kind, Namespace: ns, Name: name}

@@ -35,6 +35,9 @@ func (o Owner) String() string { return setName(o.Layer, o.Organisation) }
 type Active struct {
 	Version int64 // 0: none is
 	Sources []policy.Source
+	// Bindings are what the set's names meant when it was activated; nil: what
+	// they mean now.
+	Bindings *policy.Bindings
 }
 
 // Source is where activated sets are kept.
@@ -61,12 +64,18 @@ type Sets struct {
 }
 
 type activeSet struct {
-	version int64
-	set     *policy.Set
+	version  int64
+	set      *policy.Set
+	bindings *policy.Bindings
 }
 
+func (a *activeSet) layer(name, owner string) policy.Layer {
+	return policy.Layer{Name: name, Owner: owner, Version: a.version, Set: a.set, Bindings: a.bindings}
+}
+
+// stackKey is the sets of a stack, each parsed once per activation.
 type stackKey struct {
-	platform, provider, recipient *policy.Set
+	platform, provider, recipient activeSet
 	provides, receives            string
 }
 
@@ -106,18 +115,15 @@ func (s *Sets) Stack(ctx context.Context, owner string, p identity.Principal) (*
 	if err != nil {
 		return nil, err
 	}
-	key := stackKey{platform: platform.set, provider: provider.set, provides: owner}
-	layers := []policy.Layer{
-		{Name: Platform, Version: platform.version, Set: platform.set},
-		{Name: Provider, Owner: owner, Version: provider.version, Set: provider.set},
-	}
+	key := stackKey{platform: platform, provider: provider, provides: owner}
+	layers := []policy.Layer{platform.layer(Platform, ""), provider.layer(Provider, owner)}
 	if p.Organisation != owner && p.Organisation != "" {
 		recipient, err := s.active(ctx, Owner{Recipient, p.Organisation}, revision)
 		if err != nil {
 			return nil, err
 		}
-		key.recipient, key.receives = recipient.set, p.Organisation
-		layers = append(layers, policy.Layer{Name: Recipient, Owner: p.Organisation, Version: recipient.version, Set: recipient.set})
+		key.recipient, key.receives = recipient, p.Organisation
+		layers = append(layers, recipient.layer(Recipient, p.Organisation))
 	}
 	if stack, ok := s.stacks.Get(key); ok {
 		return stack, nil
@@ -133,7 +139,7 @@ func (s *Sets) Stack(ctx context.Context, owner string, p identity.Principal) (*
 // active returns an owner's set, parsed once per revision.
 func (s *Sets) active(ctx context.Context, o Owner, revision int64) (activeSet, error) {
 	if o.Organisation == "" && o.Layer != Platform {
-		return activeSet{0, s.open}, nil
+		return activeSet{set: s.open}, nil
 	}
 	if a, ok := s.sets.Get(o); ok {
 		return a, nil
@@ -143,7 +149,7 @@ func (s *Sets) active(ctx context.Context, o Owner, revision int64) (activeSet, 
 		if err != nil {
 			return nil, fmt.Errorf("policy set of %s: %w", o, err)
 		}
-		a := activeSet{active.Version, s.open}
+		a := activeSet{active.Version, s.open, active.Bindings}
 		if active.Version != 0 {
 			if a.set, err = policy.Parse(s.schema, active.Sources...); err != nil {
 				return nil, fmt.Errorf("policy set of %s, version %d: %w", o, active.Version, err)

@@ -35,6 +35,7 @@ type Config struct {
 	Store       Store       `config:"store" required:"true" doc:"Where the catalog's state is kept: exactly one of sqlite and postgres."`
 	Warehouses  []Warehouse `config:"warehouses" required:"true" doc:"The warehouses that are served."`
 	Accounts    []Account   `config:"accounts" doc:"Built-in service accounts."`
+	Admin       []string    `config:"admin" doc:"Ids of principals that administer everything: \"ISSUER:SUBJECT\", or \"account:CLIENT\" (see also accounts[].admin)."`
 	Issuers     []Issuer    `config:"issuers" doc:"External authorities whose tokens or certificates are accepted."`
 	Policies    []PolicySet `config:"policies" doc:"Policy sets in Cedar that are active for whom they name. Where an owner has none, access to the warehouse decides alone."`
 	Tokens      Tokens      `config:"tokens" doc:"Access tokens that the catalog signs itself."`
@@ -156,6 +157,7 @@ type Account struct {
 	ClientID     string   `config:"client_id" required:"true" doc:"Client id: 1 to 128 of A-Z a-z 0-9 . _ ~ @ -"`
 	Secrets      []Hash   `config:"secrets" required:"true" doc:"One or two argon2id hashes (catalogd hash-secret), so that a secret can be replaced while the old one still works: {file: …}, {env: …} or {hash: …}."`
 	Organisation string   `config:"organisation" doc:"Organisation that the account belongs to."`
+	Admin        bool     `config:"admin" default:"false" doc:"The account administers everything: organisations, shares, recipients, grants, policies, audit."`
 	Grants       []Grant  `config:"grants" doc:"What the account may do."`
 	ActFor       []string `config:"act_for" doc:"On whose behalf the account may exchange tokens (RFC 8693): another account's client id, \"*\" for every account, ISSUER:SUBJECT for a principal of an issuer, ISSUER:* for all of one."`
 }

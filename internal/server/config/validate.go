@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-data/sluice/internal/audit"
 	"github.com/sluice-data/sluice/internal/identity"
 	"github.com/sluice-data/sluice/internal/objstore"
+	"github.com/sluice-data/sluice/internal/sharing"
 )
 
 // validate checks what no single key can tell.
@@ -36,6 +37,12 @@ func (l *loader) validate(c *Config) {
 	}
 	l.validateWarehouses(c.Warehouses)
 	l.validateAccounts(c)
+	for i, id := range c.Admin {
+		issuer, subject, ok := strings.Cut(id, ":")
+		if !ok || issuer == "" || subject == "" {
+			l.wrong(fmt.Sprintf("admin[%d]", i), "%q is not the id of a principal: write ISSUER:SUBJECT, or account:CLIENT", clip(id))
+		}
+	}
 	l.validateTokens(c)
 	l.validateIssuers(c)
 	l.validatePolicies(c)
@@ -253,6 +260,9 @@ func (l *loader) validateWarehouses(list []Warehouse) {
 			l.wrong(key+".name", "there are two warehouses %q", w.Name)
 		}
 		names[w.Name] = true
+		if w.Organisation != "" && !sharing.IsName(w.Organisation) {
+			l.wrong(key+".organisation", "%q must be 1 to 63 of a-z, 0-9, - and _, beginning with a letter", clip(w.Organisation))
+		}
 		l.validateStorage(key+".storage", w.Storage)
 		for name := range w.ClientConfig {
 			if word := secretWord(name); word != "" {

@@ -24,8 +24,12 @@ for name in ("avro", "httpfs", "aws", "iceberg"):
 if S3_ENDPOINT:
     host = S3_ENDPOINT.split("//")[1]
     db.execute(f"CREATE SECRET s3 (TYPE s3, KEY_ID '{S3_KEY}', SECRET '{S3_SECRET}', ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false, REGION 'us-east-1')")
-db.execute(f"CREATE SECRET sluice (TYPE iceberg, TOKEN '{TOKEN}')")
-db.execute(f"ATTACH '{WAREHOUSE}' AS sluice (TYPE iceberg, ENDPOINT '{URI}', SECRET sluice, ACCESS_DELEGATION_MODE 'none')")
+if "SETTINGS" in os.environ:
+    # What `sharectl connect duckdb` prints, but for the extensions, which are loaded already.
+    db.execute("\n".join(line for line in os.environ["SETTINGS"].splitlines() if not line.startswith(("INSTALL", "LOAD"))))
+else:
+    db.execute(f"CREATE SECRET sluice (TYPE iceberg, TOKEN '{TOKEN}')")
+    db.execute(f"ATTACH '{WAREHOUSE}' AS sluice (TYPE iceberg, ENDPOINT '{URI}', SECRET sluice, ACCESS_DELEGATION_MODE 'none')")
 
 
 def rows(query):

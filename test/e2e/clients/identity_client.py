@@ -3,7 +3,8 @@
 """PyIceberg with tokens of an identity provider and with client certificates.
 
 The first argument is what it signs in with: "provider" (OIDC_PROVIDER=yes for
-what only the server of the identity part has), "delegated" or "certificate".
+what only the server of the identity part has), "delegated", "workload" (with
+NAMESPACE) or "certificate".
 CA is the authority of the catalog's certificate.
 """
 
@@ -87,6 +88,14 @@ def an_exchanged_token_reads_and_writes():
     c.create_namespace("on_behalf")
 
 
+def a_service_account_reads_and_writes():
+    c = catalog(token=TOKEN)
+    name = os.environ["NAMESPACE"]
+    c.create_namespace(name)
+    c.create_table((name, "t"), schema=SCHEMA).append(pa.table({"id": [1], "name": ["one"]}, schema=SCHEMA))
+    same(c.load_table((name, "t")).scan().to_arrow().num_rows, 1)
+
+
 def a_spiffe_id_reads_and_writes():
     c = by_certificate("mesh-loader")
     c.create_namespace("meshed")
@@ -121,6 +130,7 @@ kinds = {
         a_wrong_secret_gets_no_token,
     ],
     "delegated": [an_exchanged_token_reads_and_writes],
+    "workload": [a_service_account_reads_and_writes],
     "certificate": [
         a_spiffe_id_reads_and_writes,
         a_common_name_reads,

@@ -222,6 +222,9 @@ func (a *app) stream(ctx context.Context, service, method string, body message, 
 	return nil
 }
 
+// errNoSuchOperation is the error for an operation that the server lacks.
+var errNoSuchOperation = errors.New("the server has no such operation of the sharing API")
+
 // adminError gives an error of the interface its exit code.
 func adminError(err error) error {
 	var e *connect.Error
@@ -243,7 +246,7 @@ func adminError(err error) error {
 	case connect.CodeCanceled:
 		return context.Canceled
 	case connect.CodeUnimplemented:
-		f.err = errors.New("the server has no such operation of the sharing API")
+		f.err = errNoSuchOperation
 		f.code, f.next = codeFailed, "sharectl context set --admin-uri URI, if it listens elsewhere"
 	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeDeadlineExceeded:
 		f.code, f.next = codeUnreachable, "sharectl doctor"

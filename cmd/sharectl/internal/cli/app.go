@@ -123,7 +123,7 @@ Start with "sharectl login URI". Exit codes are in "sharectl help exit-codes".`,
 	for group, commands := range map[string][]*cobra.Command{
 		"start":   {a.loginCommand(), a.logoutCommand(), a.contextCommand(), a.tokenCommand(), a.whoamiCommand(), a.connectCommand(), a.doctorCommand()},
 		"catalog": {a.warehouseNoun(), a.namespaceCommand(), a.tableCommand(), a.viewCommand()},
-		"share":   {a.shareCommand(), a.recipientCommand(), a.grantCommand(), a.commands(organisations), a.commands(principals), a.serviceAccountCommand()},
+		"share":   {a.applyCommand(), a.shareCommand(), a.recipientCommand(), a.grantCommand(), a.commands(organisations), a.commands(principals), a.serviceAccountCommand()},
 		"govern":  {a.policyCommand(), a.auditCommand()},
 	} {
 		for _, c := range commands {

@@ -26,7 +26,9 @@ func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Read the audit log, and prove that nobody has changed it",
 		Long: `Reads audit logs from files: those that servers write, or that "audit export"
-wrote. Files are named oldest first; - is stdin. docs/audit.md says what a log
+wrote. Files are named oldest first; - is stdin. Without a file it reads the
+changes that the context's server keeps, in a chain for each warehouse and one,
+administration, for what the sharing API changes. docs/audit.md says what a log
 proves.`,
 	}
 	cmd.AddCommand(a.auditVerify(), a.auditQuery(), a.auditTail(), a.auditExport())
@@ -58,11 +60,17 @@ func (a *app) logLines(files []string) (log iter.Seq2[audit.Line, error], done f
 }
 
 func (a *app) auditVerify() *cobra.Command {
-	var keys, checkpoints []string
+	var keys, checkpoints, chains []string
 	cmd := &cobra.Command{
-		Use: "verify FILE...", Short: "Prove that nobody has changed a log; exit code 6 if somebody has", Args: cobra.MinimumNArgs(1),
+		Use: "verify [FILE...]", Short: "Prove that nobody has changed a log; exit code 6 if somebody has",
 		Example: "  sharectl audit verify --key audit.pub.pem --checkpoint kept.json reads.log.1 reads.log",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if len(keys)+len(checkpoints) > 0 {
+					return usage(errors.New("keys and checkpoints verify files"), "sharectl audit verify --key FILE LOG...")
+				}
+				return a.verifyServer(cmd.Context(), chains)
+			}
 			o := audit.VerifyOptions{Keys: audit.Keys{}}
 			if err := audit.ReadKeys(o.Keys, keys...); err != nil {
 				return usage(err, "")
@@ -98,7 +106,13 @@ func (a *app) auditVerify() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "key that verifies, public or private; can be given again")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "file with checkpoints that were kept elsewhere; can be given again")
+	addChains(cmd, &chains)
 	return cmd
+}
+
+// addChains adds the flag that chooses chains of a server.
+func addChains(cmd *cobra.Command, to *[]string) {
+	cmd.Flags().StringArrayVar(to, "chain", nil, "without files: this chain of the server, a warehouse or administration; can be given again")
 }
 
 // auditFilter are the flags that choose records.
@@ -179,13 +193,17 @@ var recordColumns = []string{"TIME", "WHO", "OPERATION", "WHAT", "OUTCOME"}
 func (a *app) auditQuery() *cobra.Command {
 	var filter auditFilter
 	var limit int
+	var chains []string
 	cmd := &cobra.Command{
-		Use: "query FILE...", Short: "Search records", Args: cobra.MinimumNArgs(1),
-		Long:    "Searches records. With -o json each is printed as the line that it is.",
-		Example: "  sharectl audit query --since 24h --outcome denied reads.log",
-		RunE: func(_ *cobra.Command, args []string) error {
+		Use: "query [FILE...]", Short: "Search records",
+		Long:    "Searches records: in files from the oldest on, on the server from the newest on.\nWith -o json each is printed on a line.",
+		Example: "  sharectl audit query --since 24h --outcome denied reads.log\n  sharectl audit query --since 24h --chain administration",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := filter.ready(a.Now()); err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				return a.queryServer(cmd.Context(), &filter, chains, limit)
 			}
 			log, done, err := a.logLines(args)
 			if err != nil {
@@ -232,17 +250,22 @@ func (a *app) auditQuery() *cobra.Command {
 	}
 	filter.flags(cmd, true)
 	cmd.Flags().IntVar(&limit, "limit", 1000, "at most so many; 0 for all")
+	addChains(cmd, &chains)
 	return cmd
 }
 
 func (a *app) auditTail() *cobra.Command {
 	var filter auditFilter
 	var all bool
+	var chains []string
 	cmd := &cobra.Command{
-		Use: "tail FILE", Short: "Print records as they are written, also after the file is rotated", Args: cobra.ExactArgs(1),
+		Use: "tail [FILE]", Short: "Print records as they are written, also after the file is rotated", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := filter.ready(a.Now()); err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				return a.tailServer(cmd.Context(), &filter, chains)
 			}
 			err := audit.Follow(cmd.Context(), args[0], all, pause, func(line []byte) error {
 				if !filter.Matches(line) {
@@ -269,14 +292,23 @@ func (a *app) auditTail() *cobra.Command {
 		},
 	}
 	filter.flags(cmd, false)
-	cmd.Flags().BoolVar(&all, "all", false, "those that are there already, too")
+	cmd.Flags().BoolVar(&all, "all", false, "with a file: those that are there already, too")
+	addChains(cmd, &chains)
 	return cmd
 }
 
 func (a *app) auditExport() *cobra.Command {
-	return &cobra.Command{
-		Use: "export FILE...", Short: "Print all lines as they are, checkpoints too; what it prints verifies", Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	var chain string
+	cmd := &cobra.Command{
+		Use: "export [FILE...]", Short: "Print all lines as they are, checkpoints too; what it prints verifies",
+		Example: "  sharectl audit export --chain sales > sales.log && sharectl audit verify --key audit.pub.pem sales.log",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if chain == "" {
+					return usage(errors.New("which chain?"), "sharectl audit export --chain administration")
+				}
+				return a.exportServer(cmd.Context(), chain)
+			}
 			log, done, err := a.logLines(args)
 			if err != nil {
 				return err
@@ -293,4 +325,6 @@ func (a *app) auditExport() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&chain, "chain", "", "without files: this chain of the server, a warehouse or administration")
+	return cmd
 }

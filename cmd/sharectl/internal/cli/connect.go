@@ -22,7 +22,7 @@ import (
 )
 
 func (a *app) connectCommand() *cobra.Command {
-	var as, auth, storage, share, file, scope string
+	var as, auth, storage, keys, share, file, scope string
 	var write, withSecret bool
 	cmd := &cobra.Command{
 		Use:   "connect {" + strings.Join(engines.Names(), "|") + "}",
@@ -43,7 +43,7 @@ is given. A file that a secret is written into gets mode 0600.`,
 				return usage(fmt.Errorf("engine %q is not known; there are %s", args[0], strings.Join(engines.Names(), ", ")), "sharectl connect "+engines.Names()[0])
 			}
 			engine := engines.All[i]
-			s, err := a.engineSettings(cmd.Context(), as, auth, storage, share, scope, withSecret)
+			s, err := a.engineSettings(cmd.Context(), as, auth, storage, keys, share, scope, withSecret)
 			if err != nil {
 				return err
 			}
@@ -67,17 +67,19 @@ is given. A file that a secret is written into gets mode 0600.`,
 	f.StringVar(&share, "share", "", "the share to use, instead of a warehouse")
 	f.StringVar(&auth, "auth", "", "how the engine signs in: token, credentials or none (default: as the context does)")
 	f.StringVar(&scope, "scope", "catalog", "scope that the engine asks for, with credentials")
-	f.StringVar(&storage, "storage", "", "where the files lie: "+strings.Join(engines.Storages, ", ")+" (default: what a namespace's location says)")
+	f.StringVar(&storage, "storage", "", "where the files lie: "+strings.Join(engines.Storages, ", ")+" (default: what the catalog tells)")
+	f.StringVar(&keys, "keys", "", "whose keys for the files: vended by the catalog, or the engine's own (default: what the catalog does for a table)")
 	f.BoolVar(&withSecret, "with-secret", false, "write the token or the client's secret, too")
 	f.BoolVar(&write, "write", false, "write into the engine's own file")
 	f.StringVar(&file, "file", "", "the file to write into")
 	_ = cmd.RegisterFlagCompletionFunc("auth", cobra.FixedCompletions([]string{"token", "credentials", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("keys", cobra.FixedCompletions([]string{"vended", "own"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("storage", cobra.FixedCompletions(engines.Storages, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // engineSettings are what the context says.
-func (a *app) engineSettings(ctx context.Context, as, auth, storage, share, scope string, withSecret bool) (*engines.Settings, error) {
+func (a *app) engineSettings(ctx context.Context, as, auth, storage, keys, share, scope string, withSecret bool) (*engines.Settings, error) {
 	n, err := a.use()
 	if err != nil {
 		return nil, err
@@ -129,52 +131,88 @@ func (a *app) engineSettings(ctx context.Context, as, auth, storage, share, scop
 	default:
 		return nil, usage(fmt.Errorf("--auth %q is not token, credentials or none", auth), "")
 	}
-	if s.Storage == "" {
-		s.Storage = a.findStorage(ctx, s.Warehouse)
-	} else if !slices.Contains(engines.Storages, s.Storage) {
+	if s.Storage != "" && !slices.Contains(engines.Storages, s.Storage) {
 		return nil, usage(fmt.Errorf("--storage %q is not one of %s", s.Storage, strings.Join(engines.Storages, ", ")), "")
+	}
+	switch keys {
+	case "":
+	case "own", "vended":
+		s.Vended = keys == "vended"
+	default:
+		return nil, usage(fmt.Errorf("--keys %q is not own or vended", keys), "")
+	}
+	if s.Storage == "" || keys == "" {
+		kind, vended, err := a.findStorage(ctx, s.Warehouse)
+		if s.Storage == "" {
+			if s.Storage = kind; kind == "" {
+				a.hint("Where the files lie cannot be told (%s); the settings are without it. --storage says it.", clean(fmt.Sprint(err)))
+			}
+		}
+		if keys == "" {
+			s.Vended = vended
+		}
+	}
+	if !s.Vended && s.Storage != "file" && s.Storage != "" {
+		a.hint("The catalog gives no keys for the files, as far as can be told: the engine needs its own. --keys vended says otherwise.")
 	}
 	return s, nil
 }
 
-// findStorage asks where a namespace lies. That it cannot be told is no
-// failure, but said.
-func (a *app) findStorage(ctx context.Context, warehouse string) string {
-	location, err := a.someLocation(ctx, warehouse)
-	if err == nil {
-		if kind := storageOf(location); kind != "" {
-			return kind
-		}
-		err = errors.New("its namespaces tell no location")
-	}
-	a.hint("Where the files lie cannot be told (%s); the settings are without it. --storage says it.", clean(err.Error()))
-	return ""
-}
+// errNoLocation is why it cannot be told where files lie.
+var errNoLocation = errors.New("there is nothing in it yet that tells")
 
-// someLocation is the location of a warehouse's first namespace.
-func (a *app) someLocation(ctx context.Context, warehouse string) (string, error) {
+// looked bounds the namespaces in which a table is looked for.
+const looked = 20
+
+// findStorage asks where a warehouse's files lie, and whether the catalog gives
+// keys for them: of a table if there is one, else of a namespace.
+func (a *app) findStorage(ctx context.Context, warehouse string) (kind string, vended bool, err error) {
 	c, err := a.client()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	w, err := c.Warehouse(ctx, warehouse)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	all, err := w.Namespaces(ctx, nil)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	if len(all) == 0 {
-		return "", errors.New("the warehouse has no namespace yet")
+	err = errNoLocation
+	for i, ns := range all {
+		if i == looked {
+			break
+		}
+		if kind == "" {
+			raw, err := w.Get(ctx, w.Path(icebergrest.Ident{Namespace: ns}, ""), nil)
+			if err != nil {
+				return "", false, err
+			}
+			var n struct{ Properties map[string]string }
+			if err := json.Unmarshal(raw, &n); err != nil {
+				return "", false, err
+			}
+			kind = storageOf(n.Properties["location"])
+		}
+		tables, err := w.List(ctx, ns, "tables")
+		if err != nil || len(tables) == 0 {
+			continue
+		}
+		raw, err := w.Load(ctx, tables[0])
+		if err != nil {
+			continue // perhaps another may be read
+		}
+		var l loadedStorage
+		if err := json.Unmarshal(raw, &l); err != nil {
+			return kind, false, err
+		}
+		return storageOf(l.Metadata.Location), l.vends(), nil
 	}
-	raw, err := w.Get(ctx, w.Path(icebergrest.Ident{Namespace: all[0]}, ""), nil)
-	if err != nil {
-		return "", err
+	if kind != "" {
+		err = nil
 	}
-	var ns struct{ Properties map[string]string }
-	err = json.Unmarshal(raw, &ns)
-	return ns.Properties["location"], err
+	return kind, false, err
 }
 
 // storageOf is the kind of storage of a location.

@@ -101,7 +101,10 @@ func (a *app) doctor(ctx context.Context, table string) error {
 			check("catalog", func() (string, error) { return d.catalog(ctx) }) {
 			check("clock", d.clock)
 			check("issuer", func() (string, error) { return d.issuer(ctx) })
-			if check("sign-in", func() (string, error) { return d.signIn(ctx) }) &&
+			if check("sign-in", func() (string, error) { return d.signIn(ctx) }) {
+				check("sharing API", func() (string, error) { return d.sharing(ctx) })
+			}
+			if d.signedIn &&
 				check("warehouse", func() (string, error) { return d.openWarehouse(ctx) }) {
 				check("storage", func() (string, error) { return d.storage(ctx, table) })
 			}
@@ -137,6 +140,7 @@ type diagnosis struct {
 	date      time.Time // the server's
 	asked     time.Time // when it was asked
 	warehouse *icebergrest.Warehouse
+	signedIn  bool
 }
 
 // connection opens a connection, and TLS on it.
@@ -262,6 +266,7 @@ func (d *diagnosis) signIn(ctx context.Context) (string, error) {
 			return "", &failure{err: fmt.Errorf("%s can be read by others", d.vault.Path()), code: codeWanting, next: "chmod 600 " + d.vault.Path()}
 		}
 	}
+	d.signedIn = true
 	switch {
 	case token == "":
 		return "by certificate " + d.active.ctx.TLS.CertFile, nil
@@ -269,6 +274,25 @@ func (d *diagnosis) signIn(ctx context.Context) (string, error) {
 		return "there is a token; when it ends is not known", nil
 	}
 	return "the token ends " + d.active.token.Expiry.UTC().Format(time.RFC3339), nil
+}
+
+// sharing asks as whom the server knows the caller.
+func (d *diagnosis) sharing(ctx context.Context) (string, error) {
+	who, err := d.ask(ctx, "PrincipalService", "WhoAmI", message{})
+	if errors.Is(err, errNoSuchOperation) {
+		return "", errSkipped("the server has none")
+	}
+	if err != nil {
+		return "", err
+	}
+	what := "you are " + text(who, "id")
+	if o := text(who, "organisation"); o != "" {
+		what += " of " + o
+	}
+	if role := word(text(who, "role")); role != "" {
+		what += ", " + role
+	}
+	return what, nil
 }
 
 // openWarehouse opens the context's warehouse with the token.
@@ -290,7 +314,7 @@ func (d *diagnosis) storage(ctx context.Context, table string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := d.warehouse.Get(ctx, d.warehouse.Path(id, "tables"), url.Values{"snapshots": {"refs"}})
+	raw, err := d.warehouse.Load(ctx, id)
 	if err != nil {
 		return "", missing(err, "table", id)
 	}

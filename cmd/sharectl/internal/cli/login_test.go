@@ -273,6 +273,19 @@ func TestColour(t *testing.T) {
 	}
 }
 
+// TestColumns looks at what the scripts do not hold: the gaps.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	a := &app{System: System{Stdout: &out, Env: func(string) string { return "" }}, format: "table"}
+	if err := a.print(list{columns: []string{"A", "LONG NAME", "C"}, rows: [][]string{{"日本語", "x", ""}, {"b", "", "c"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "A    LONG NAME  C\n日本語  x\nb               c\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
 // TestAudit writes a log, verifies it and changes it.
 func TestAudit(t *testing.T) {
 	t.Parallel()

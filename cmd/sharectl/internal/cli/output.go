@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -115,18 +116,21 @@ func (a *app) show(s sheet) error {
 
 // encode prints a value as JSON or YAML.
 func (a *app) encode(value any) error {
-	raw, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // this is no page
+	e.SetIndent("", "  ")
+	if err := e.Encode(value); err != nil {
 		return err
 	}
+	raw := b.Bytes()
 	if a.format == "yaml" {
+		var err error
 		if raw, err = yaml.JSONToYAML(raw); err != nil {
 			return err
 		}
-		_, err = a.Stdout.Write(raw)
-		return err
 	}
-	_, err = fmt.Fprintf(a.Stdout, "%s\n", raw)
+	_, err := a.Stdout.Write(raw)
 	return err
 }
 

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/apache/iceberg-go"
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-data/sluice/internal/policy"
@@ -27,15 +29,20 @@ also say which tables and which attributes of principals there are. A directory
 stands for all that are in it and below. docs/policy.md has their form.`
 
 func (a *app) policyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Check, test and explain policies", Long: "Checks, tests and explains policies, without a server.\n\n" + policyFilesText}
-	cmd.AddCommand(a.policyCheck(), a.policyTest(), a.policyExplain())
+	cmd := &cobra.Command{
+		Use: "policy", Short: "Check, test and explain policies; upload and activate them",
+		Long: "Checks, tests and explains policies from files, without a server, and keeps\npolicy sets on the server. A set there is named LAYER/NAME: platform/base,\nprovider/main, recipient/main.\n\n" + policyFilesText,
+	}
+	cmd.AddCommand(a.policyCheck(), a.policyTest(), a.policyExplain(), a.policySimulate())
+	cmd.AddCommand(a.policySetCommands()...)
 	return cmd
 }
 
-// policyFile is a file of a policy set.
+// policyFile is a file of a policy set: where it is, and what a server calls
+// it, which is its path below the directory that was named.
 type policyFile struct {
-	path string
-	text []byte
+	path, name string
+	text       []byte
 }
 
 // readPolicyFiles reads files and directories; paths are relative to a
@@ -56,7 +63,7 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 		if err != nil {
 			return err
 		}
-		f := policyFile{name, text}
+		f := policyFile{filepath.ToSlash(path), name, text}
 		if kind == ".cedar" {
 			policies = append(policies, f)
 		} else {
@@ -67,7 +74,7 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if path == "-" || err == nil && !info.IsDir() {
-			if err := add(filepath.ToSlash(path), path, true); err != nil {
+			if err := add(filepath.Base(path), path, true); err != nil {
 				return nil, nil, err
 			}
 			continue
@@ -82,7 +89,11 @@ func (a *app) readPolicyFiles(paths []string) (policies, cases []policyFile, err
 				}
 				return err
 			}
-			return add(filepath.ToSlash(p), p, false)
+			name, err := filepath.Rel(path, p)
+			if err != nil {
+				return err
+			}
+			return add(filepath.ToSlash(name), p, false)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -215,12 +226,16 @@ func (a *app) writeProblem(p policy.Problem) error {
 
 func (a *app) policyCheck() *cobra.Command {
 	var attributes, tables []string
+	var on onServer
 	cmd := &cobra.Command{
-		Use: "check PATH...", Short: "Parse and validate policies; exit code 6 if anything is wrong", Args: cobra.MinimumNArgs(1),
+		Use: "check PATH...", Short: "Parse and validate policies; exit code 6 if anything is wrong", Args: on.args,
 		Long: "Parses policies and validates them, also against the tables of the cases and\nthose that --table names in the catalog.\n\n" + policyFilesText,
 		Example: `  sharectl policy check policies/
   sharectl policy check provider.cedar --table sales.orders`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if on.set != "" {
+				return a.checkOnServer(cmd.Context(), &on, args)
+			}
 			p, err := a.loadPolicies(args, attributes)
 			if err != nil {
 				return err
@@ -260,6 +275,7 @@ func (a *app) policyCheck() *cobra.Command {
 	}
 	cmd.Flags().StringArrayVar(&attributes, "attribute", nil, "attribute of principals, as NAME=TYPE (String, Long, Bool, Set<String>); can be given again")
 	cmd.Flags().StringArrayVar(&tables, "table", nil, "table of the catalog to check against; can be given again")
+	on.flags(cmd)
 	return cmd
 }
 
@@ -305,11 +321,15 @@ func (a *app) catalogTable(ctx context.Context, name string) (*policy.Table, err
 
 func (a *app) policyTest() *cobra.Command {
 	var attributes []string
+	var on onServer
 	cmd := &cobra.Command{
-		Use: "test PATH...", Short: "Run the cases of policies; exit code 6 if one does not pass", Args: cobra.MinimumNArgs(1),
+		Use: "test PATH...", Short: "Run the cases of policies; exit code 6 if one does not pass", Args: on.args,
 		Long:    "Runs the cases: what the policies decide is compared with what is expected.\n\n" + policyFilesText,
 		Example: "  sharectl policy test policies/",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if on.set != "" {
+				return a.testOnServer(cmd.Context(), &on, args)
+			}
 			p, err := a.loadPolicies(args, attributes)
 			if err != nil {
 				return err
@@ -339,7 +359,83 @@ func (a *app) policyTest() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVar(&attributes, "attribute", nil, "attribute of principals, as NAME=TYPE; can be given again")
+	on.flags(cmd)
 	return cmd
+}
+
+// onServer are the flags with which a server checks, not this machine.
+type onServer struct {
+	set, organisation string
+	version           int64
+}
+
+func (o *onServer) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.set, "set", "", "let the server do it, for this policy set: LAYER/NAME")
+	cmd.Flags().StringVar(&o.organisation, "organisation", "", "with --set: its owner (default: your own)")
+	cmd.Flags().Int64Var(&o.version, "version", 0, "with --set and no PATH: this version (default: the active one)")
+}
+
+// args wants files unless the server has them.
+func (o *onServer) args(cmd *cobra.Command, args []string) error {
+	if o.set != "" {
+		return nil
+	}
+	return cobra.MinimumNArgs(1)(cmd, args)
+}
+
+func (a *app) checkOnServer(ctx context.Context, o *onServer, paths []string) error {
+	answer, err := a.serverCheck(ctx, "CheckPolicy", o.set, o.organisation, o.version, paths)
+	if err != nil {
+		return err
+	}
+	problems := serverProblems(answer)
+	if a.format != "table" {
+		err = a.encode(answer)
+	} else {
+		err = a.reportProblems(problems, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return wanting("the policies are not as they must be")
+	}
+	tables, _ := answer["tables"].([]any)
+	a.hint("%s policies fit %d tables of the server.", first(text(answer, "policyCount"), "0"), len(tables))
+	return nil
+}
+
+func (a *app) testOnServer(ctx context.Context, o *onServer, paths []string) error {
+	answer, err := a.serverCheck(ctx, "TestPolicy", o.set, o.organisation, o.version, paths)
+	if err != nil {
+		return err
+	}
+	problems := serverProblems(answer)
+	results, _ := answer["results"].([]any)
+	if a.format != "table" {
+		if err := a.encode(answer); err != nil {
+			return err
+		}
+	} else {
+		if err := a.reportProblems(problems, nil); err != nil {
+			return err
+		}
+		for _, x := range results {
+			if m, ok := x.(message); ok && m["passed"] != true {
+				if err := a.write(clean(fmt.Sprintf("%s: case %q: %s", text(m, "file"), text(m, "name"), text(m, "message"))) + "\n"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	switch failed := text(answer, "failedCount"); {
+	case len(problems) > 0:
+		return wanting("no case was run: the files are not as they must be")
+	case failed != "" && failed != "0":
+		return wanting("%s of %d cases did not pass", failed, len(results))
+	}
+	a.hint("%d cases passed.", len(results))
+	return nil
 }
 
 // reasonJSON is a policy that determined a decision, for programs.
@@ -510,4 +606,129 @@ func (a *app) explain(d policy.Decision, t *policy.Table) error {
 		pairs = append(pairs, [2]string{"Note", "it may be another at another time, or from another address"})
 	}
 	return a.show(sheet{value: e, pairs: pairs})
+}
+
+func (a *app) policySimulate() *cobra.Command {
+	var q policy.Case
+	var rows string
+	cmd := &cobra.Command{
+		Use: "simulate PATH...", Short: "Show which rows and columns of a sample a principal would see", Args: cobra.MinimumNArgs(1),
+		Long:    "Shows what a principal of the cases would see of rows of a table: those rows that\nthe policies let through, without the columns that are absent. A masked value is\nshown as the name of its mask. Rows are a YAML or JSON list, or JSON lines, in the\nform of the cases.\n\n" + policyFilesText,
+		Example: "  sharectl policy simulate policies/ --as alice --table demo/sales/orders --rows sample.jsonl",
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := a.loadPolicies(args, nil)
+			if err != nil {
+				return err
+			}
+			if len(p.problems) > 0 {
+				if err := a.reportProblems(p.problems, map[string]any{}); err != nil {
+					return err
+				}
+				return wanting("the files are not as they must be")
+			}
+			cases, question, err := findQuestion(p.cases, "", q)
+			if err != nil {
+				return err
+			}
+			t := cases.Table(question.Table)
+			if t == nil {
+				return usage(fmt.Errorf("the cases have no table %q", question.Table), "--table, with a table of the cases")
+			}
+			stack, err := policy.NewStack(policy.Layer{Name: "files", Set: p.set})
+			if err != nil {
+				return err
+			}
+			d, err := cases.Ask(question, stack)
+			if err != nil {
+				return usage(err, "sharectl policy simulate --help")
+			}
+			raw, err := a.readFile(rows)
+			if err != nil {
+				return err
+			}
+			sample, err := parseRows(raw)
+			if err != nil {
+				return usage(fmt.Errorf("%s: %w", rows, err), "")
+			}
+			return a.simulate(d, t, sample, rows)
+		},
+	}
+	cmd.Flags().StringVar(&q.Principal, "as", "", "principal of the cases")
+	cmd.Flags().StringVar(&q.Table, "table", "", "table of the cases, as demo/sales/orders")
+	cmd.Flags().StringVar(&q.IP, "ip", "", "address that the principal calls from")
+	cmd.Flags().StringVar(&rows, "rows", "", "file with rows; - is stdin")
+	for _, f := range []string{"as", "table", "rows"} {
+		_ = cmd.MarkFlagRequired(f)
+	}
+	return cmd
+}
+
+// parseRows reads a list of rows, or a row on each line. YAML tells whole
+// numbers from others, as the cases do.
+func parseRows(raw []byte) ([]map[string]any, error) {
+	var all []map[string]any
+	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] != '{' {
+		if err := yaml.Unmarshal(raw, &all); err != nil {
+			return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, false)))
+		}
+		return all, nil
+	}
+	n := 0
+	for line := range bytes.Lines(raw) {
+		n++
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var row map[string]any
+		if err := yaml.Unmarshal(line, &row); err != nil {
+			return nil, fmt.Errorf("line %d: %s", n, strings.TrimSpace(yaml.FormatError(err, false, false)))
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// simulate prints the rows of a sample that a decision lets through.
+func (a *app) simulate(d policy.Decision, t *policy.Table, sample []map[string]any, file string) error {
+	var l list
+	var shown []policy.ColumnDecision
+	for _, c := range d.Columns {
+		if !c.Absent {
+			name, _ := t.Schema().FindColumnName(c.FieldID)
+			l.columns = append(l.columns, name)
+			shown = append(shown, c)
+		}
+	}
+	values := []map[string]any{}
+	for i, row := range sample {
+		visible, err := d.Sees(t, row)
+		if err != nil {
+			return usage(fmt.Errorf("%s: row %d: %w", file, i+1, err), "")
+		}
+		if !visible {
+			continue
+		}
+		value, cells := map[string]any{}, make([]string, len(shown))
+		for j, c := range shown {
+			v := row[l.columns[j]]
+			if c.Mask != "" && v != nil {
+				v = "<" + string(c.Mask) + ">"
+			}
+			value[l.columns[j]], cells[j] = v, valueText(v)
+			if u, ok := v.(bool); ok {
+				cells[j] = fmt.Sprint(u)
+			}
+		}
+		values, l.rows = append(values, value), append(l.rows, cells)
+	}
+	l.value = values
+	if err := a.print(l); err != nil {
+		return err
+	}
+	if !d.Allowed {
+		a.hint("Denied: the table cannot be read.")
+		return nil
+	}
+	a.hint("%d of %d rows, %d of %d columns.", len(values), len(sample), len(shown), len(d.Columns))
+	return nil
 }

@@ -24,6 +24,7 @@ type resource struct {
 	plural      string // Shares
 	id          string // field that names it: name
 	scope       string // field of whose it is; "" for none
+	keyed       bool   // its id is unique within its scope alone
 	columns     []column
 	fields      []fieldFlag
 	// more adds to a message what flags of its own say; set is false for a new
@@ -61,7 +62,7 @@ func (r *resource) field() string { return lower(r.typ) }
 // key is the part of a request that names one.
 func (r *resource) key(id, scope string) message {
 	m := message{r.id: id}
-	if r.scope == "provider" && scope != "" {
+	if r.keyed && scope != "" {
 		m[r.scope] = scope
 	}
 	return m
@@ -233,7 +234,7 @@ func (a *app) resourceShow(r *resource) *cobra.Command {
 			return a.show(sheetOf(m))
 		},
 	}
-	if r.scope == "provider" {
+	if r.keyed {
 		r.scopeFlag(cmd, &scope)
 	}
 	return cmd
@@ -422,7 +423,7 @@ func (a *app) resourceSet(r *resource) *cobra.Command {
 		}
 		return a.changed(r, "Changed", args[0], answer)
 	}
-	if r.scope == "provider" {
+	if r.keyed {
 		r.scopeFlag(cmd, &scope)
 	}
 	r.addFields(cmd, true)
@@ -431,17 +432,53 @@ func (a *app) resourceSet(r *resource) *cobra.Command {
 
 // update changes fields. The mask is JSON's: names as in messages, with commas.
 func (a *app) update(ctx context.Context, r *resource, id, scope string, m message, fields []string) (message, error) {
+	for i, f := range fields {
+		// Conditions are one field: what is not given stays as it is.
+		if strings.HasPrefix(f, "conditions.") {
+			if err := a.keepConditions(ctx, r, id, scope, m, fields); err != nil {
+				return nil, err
+			}
+			fields[i] = "conditions"
+		}
+	}
 	for k, v := range r.key(id, scope) {
 		m[k] = v
 	}
-	for k, v := range m { // absent is what a mask without a value means
+	dropNil(m)
+	slices.Sort(fields)
+	answer, err := a.change(ctx, r.service, "Update"+r.typ, message{r.field(): m, "updateMask": strings.Join(slices.Compact(fields), ",")})
+	return answer, r.missing(err)
+}
+
+// keepConditions adds to a message's conditions those that there are.
+func (a *app) keepConditions(ctx context.Context, r *resource, id, scope string, m message, fields []string) error {
+	now, err := a.get(ctx, r, id, scope)
+	if err != nil {
+		return err
+	}
+	m["etag"] = now["etag"] // or somebody else's change would be undone
+	given, _ := m["conditions"].(message)
+	there, _ := now["conditions"].(message)
+	for k, v := range there {
+		if !slices.Contains(fields, "conditions."+k) {
+			if _, ok := given[k]; !ok {
+				given[k] = v
+			}
+		}
+	}
+	return nil
+}
+
+// dropNil takes out what has no value: with a mask, absent is empty.
+func dropNil(m message) {
+	for k, v := range m {
+		if below, ok := v.(message); ok {
+			dropNil(below)
+		}
 		if v == nil {
 			delete(m, k)
 		}
 	}
-	slices.Sort(fields)
-	answer, err := a.change(ctx, r.service, "Update"+r.typ, message{r.field(): m, "updateMask": strings.Join(slices.Compact(fields), ",")})
-	return answer, r.missing(err)
 }
 
 func (a *app) resourceDelete(r *resource) *cobra.Command {
@@ -464,7 +501,7 @@ func (a *app) resourceDelete(r *resource) *cobra.Command {
 			return nil
 		},
 	}
-	if r.scope == "provider" {
+	if r.keyed {
 		r.scopeFlag(cmd, &scope)
 	}
 	if r.force {

@@ -123,7 +123,10 @@ var volatile = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1[-:]\d+`), "{host}"},
 	{regexp.MustCompile(`answers after \d+(\.\d+)?(µs|ms|s)`), "answers after {duration}"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "{hash}"},
+	{regexp.MustCompile(`((?i:etag)"?:\s+"?)[0-9a-z-]+`), "${1}{etag}"},
 }
+
+var columnGap = regexp.MustCompile(`(\S)  +`)
 
 // stage is where a script plays.
 type stage struct {
@@ -239,8 +242,8 @@ func (s *stage) steady(text string) string {
 			text = strings.ReplaceAll(text, value, "{"+word+"}")
 		}
 	}
-	// A column of URIs is as wide as the port's digits.
-	text = regexp.MustCompile(`(URI|\{uri\})  +`).ReplaceAllString(text, "$1  ")
+	// Columns are as wide as what is in them, which differs.
+	text = columnGap.ReplaceAllString(text, "$1  ")
 	for _, v := range volatile {
 		text = v.pattern.ReplaceAllString(text, v.word)
 	}

@@ -46,10 +46,11 @@ var (
 		},
 	}
 	principals = &resource{
-		noun: "principal", short: "Who has a role, or is shut out", service: "PrincipalService", typ: "Principal", plural: "Principals", id: "id", scope: "organisation", args: "ID",
+		noun: "principal", short: "Who has a role, or is shut out", service: "PrincipalService", typ: "Principal", plural: "Principals", id: "id", scope: "organisation", keyed: true, args: "ID",
 		columns: []column{{"ID", "id"}, {"ORGANISATION", "organisation"}, {"ROLE", "role"}, {"DISABLED", "disabled"}},
 		fields: []fieldFlag{
-			displayName(), {flag: "role", field: "role", usage: "organisation-admin or none", words: roleWords},
+			displayName(),
+			{flag: "role", field: "role", usage: "organisation-admin or none", words: roleWords},
 			{flag: "disabled", field: "disabled", usage: "shut out", kind: "bool"},
 		},
 	}
@@ -75,16 +76,18 @@ var (
 		noun: "share", short: "Shares: tables, views and namespaces shown to recipients", service: "ShareService", typ: "Share", plural: "Shares", id: "name", scope: "organisation",
 		columns: []column{{"NAME", "name"}, {"ORGANISATION", "organisation"}, {"MEMBERS", "memberCount"}, {"ON DROP", "onDrop"}, {"DISPLAY NAME", "displayName"}},
 		fields: []fieldFlag{
-			displayName(), {flag: "description", field: "description", usage: "what recipients read about it"},
+			displayName(),
+			{flag: "description", field: "description", usage: "what recipients read about it"},
 			{flag: "on-drop", field: "onDrop", usage: "what happens when a shared object is dropped: block or remove", words: onDropWords},
 		},
 		force: true,
 	}
 	recipients = &resource{
-		noun: "recipient", short: "Recipients: to whom you share, and how they are known", service: "RecipientService", typ: "Recipient", plural: "Recipients", id: "name", scope: "provider",
+		noun: "recipient", short: "Recipients: to whom you share, and how they are known", service: "RecipientService", typ: "Recipient", plural: "Recipients", id: "name", scope: "provider", keyed: true,
 		columns: []column{{"NAME", "name"}, {"PROVIDER", "provider"}, {"ORGANISATION", "organisation"}, {"KNOWN BY", "knownBy"}, {"DISABLED", "disabled"}},
 		fields: []fieldFlag{
-			displayName(), {flag: "is", field: "organisation", usage: "the organisation that the recipient is"},
+			displayName(),
+			{flag: "is", field: "organisation", usage: "the organisation that the recipient is"},
 			{flag: "disabled", field: "disabled", usage: "shut out, with all its grants", kind: "bool"},
 		},
 		flags: func(cmd *cobra.Command, set bool) {
@@ -388,7 +391,7 @@ func (a *app) shareCommand() *cobra.Command {
 			}
 			answer, err := a.change(cmd.Context(), "ShareService", "ModifyShareMembers", message{"share": args[0], "add": all})
 			if err != nil {
-				return shares.missing(err)
+				return err
 			}
 			if a.format != "table" {
 				return a.encode(answer)
@@ -582,11 +585,7 @@ func (a *app) grantCommand() *cobra.Command {
 			if _, err := grants.fill(a, cmd, m, false); err != nil {
 				return err
 			}
-			for k, v := range m {
-				if v == nil {
-					delete(m, k)
-				}
-			}
+			dropNil(m)
 			answer, err := a.change(cmd.Context(), "GrantService", "CreateGrant", message{"grant": m})
 			if err != nil {
 				return err

@@ -14,8 +14,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-data/sluice/internal/objstore"
-	"github.com/sluice-data/sluice/internal/secret"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
 // loadedStorage is what a loaded table says of its files and of how to reach
@@ -52,6 +53,19 @@ func (l *loadedStorage) settings() map[string]string {
 	return all
 }
 
+// vends reports whether the catalog gave credentials, or signs requests.
+func (l *loadedStorage) vends() bool {
+	s := l.settings()
+	for k := range s {
+		for _, p := range []string{"s3.access-key-id", "gcs.oauth2.token", "adls.sas-token", "adls.auth.shared-key"} {
+			if strings.HasPrefix(k, p) {
+				return true
+			}
+		}
+	}
+	return s["s3.remote-signing-enabled"] == "true"
+}
+
 // reach reads the table's metadata file with what the catalog gave.
 func reach(ctx context.Context, raw json.RawMessage) (string, error) {
 	var l loadedStorage
@@ -77,32 +91,30 @@ func reach(ctx context.Context, raw json.RawMessage) (string, error) {
 		}
 		return reachS3(ctx, &l, s)
 	case "gcs", "azure":
-		for k := range s {
-			if strings.HasPrefix(k, "gcs.oauth2.token") || strings.HasPrefix(k, "adls.sas-token") {
-				return "", errSkipped("the catalog gives credentials; they are tried for S3 alone")
-			}
+		if l.vends() {
+			return "", errSkipped("the catalog gives credentials; they are tried for S3 alone")
 		}
 		return "", warning{"the catalog gives no credentials: engines need their own", "give the engine access to " + l.Metadata.Location}
 	}
 	return "", fmt.Errorf("location %s is of no kind that is known", l.MetadataLocation)
 }
 
-// reachS3 reads the metadata file's length from S3.
+// reachS3 asks S3 for the metadata file's length.
 func reachS3(ctx context.Context, l *loadedStorage, s map[string]string) (string, error) {
-	b, err := objstore.Open(ctx, objstore.Profile{
-		Type: objstore.TypeS3, Root: strings.TrimRight(l.Metadata.Location, "/"),
-		S3: objstore.S3{
-			Region: first(s["s3.region"], s["client.region"], "us-east-1"), Endpoint: s["s3.endpoint"], PathStyle: s["s3.path-style-access"] == "true",
-			AccessKeyID: s["s3.access-key-id"], SecretAccessKey: secret.New(s["s3.secret-access-key"]), SessionToken: secret.New(s["s3.session-token"]),
-		},
-	}, objstore.Options{})
+	u, err := url.Parse(l.MetadataLocation)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = b.Close() }() // nothing was written
-	size, err := b.Size(ctx, l.MetadataLocation)
+	options := s3.Options{
+		Region: first(s["s3.region"], s["client.region"], "us-east-1"), UsePathStyle: s["s3.path-style-access"] == "true",
+		Credentials: credentials.NewStaticCredentialsProvider(s["s3.access-key-id"], s["s3.secret-access-key"], s["s3.session-token"]),
+	}
+	if endpoint := s["s3.endpoint"]; endpoint != "" {
+		options.BaseEndpoint = aws.String(endpoint)
+	}
+	head, err := s3.New(options).HeadObject(ctx, &s3.HeadObjectInput{Bucket: aws.String(u.Host), Key: aws.String(strings.TrimPrefix(u.Path, "/"))})
 	if err != nil {
 		return "", fmt.Errorf("the catalog's credentials do not read %s: %w", l.MetadataLocation, err)
 	}
-	return fmt.Sprintf("the catalog's credentials read the metadata file (%d bytes)", size), nil
+	return fmt.Sprintf("the catalog's credentials read the metadata file (%d bytes)", aws.ToInt64(head.ContentLength)), nil
 }

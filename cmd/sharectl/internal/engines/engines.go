@@ -50,6 +50,9 @@ type Settings struct {
 	TokenURI  string
 	Scope     string
 	Storage   string // of Storages; "" when it is not known
+	// Vended says that the catalog gives credentials for the files; else the
+	// engine has its own.
+	Vended bool
 	// Token and Secret are "" when the environment has them.
 	Token, Secret string
 }
@@ -153,6 +156,9 @@ func sparkSettings(s *Settings, token, credential string) []setting {
 		all = append(all, setting{p + ".token", token})
 	case AuthCredentials:
 		all = append(all, setting{p + ".oauth2-server-uri", s.TokenURI}, setting{p + ".scope", s.Scope}, setting{p + ".credential", credential})
+	}
+	if s.Vended {
+		all = append(all, setting{p + ".header.X-Iceberg-Access-Delegation", "vended-credentials"})
 	}
 	var kept []setting
 	for _, x := range all {
@@ -307,6 +313,9 @@ func trinoProperties(s *Settings) string {
 		all = append(all, setting{"fs.native-gcs.enabled", "true"})
 	case "azure":
 		all = append(all, setting{"fs.native-azure.enabled", "true"})
+	}
+	if s.Vended {
+		all = append(all, setting{"iceberg.rest-catalog.vended-credentials-enabled", "true"})
 	}
 	var b strings.Builder
 	for _, x := range all {
@@ -504,7 +513,7 @@ func duckdbText(s *Settings) string {
 	case AuthNone:
 		secret, options = "", ", AUTHORIZATION_TYPE 'none'"
 	}
-	if s.Storage == "file" {
+	if !s.Vended {
 		options += ", ACCESS_DELEGATION_MODE 'none'"
 	}
 	fmt.Fprintf(&b, "ATTACH %s AS %s (TYPE iceberg, ENDPOINT %s%s%s);\n", sql(s.Warehouse), s.Name, sql(s.URI), secret, options)

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -151,6 +152,14 @@ func (w *Warehouse) Get(ctx context.Context, path string, q url.Values) (json.Ra
 	return raw, w.client.do(ctx, http.MethodGet, path, q, nil, &raw)
 }
 
+// Load loads a table as an engine does that wants the catalog's credentials
+// for its files.
+func (w *Warehouse) Load(ctx context.Context, id Ident) (json.RawMessage, error) {
+	var raw json.RawMessage
+	h := http.Header{"X-Iceberg-Access-Delegation": {"vended-credentials"}}
+	return raw, w.client.do(ctx, http.MethodGet, w.Path(id, "tables"), url.Values{"snapshots": {"refs"}}, nil, &raw, h)
+}
+
 // Post sends a change. It carries an Idempotency-Key, so that repeating it
 // after a lost answer is safe.
 func (w *Warehouse) Post(ctx context.Context, path string, body any) (json.RawMessage, error) {
@@ -228,7 +237,7 @@ func (w *Warehouse) pages(ctx context.Context, path string, q url.Values, use fu
 	}
 }
 
-func (c *Client) do(ctx context.Context, method, path string, q url.Values, body []byte, answer any) error {
+func (c *Client) do(ctx context.Context, method, path string, q url.Values, body []byte, answer any, more ...http.Header) error {
 	uri := c.URI + path
 	if len(q) > 0 {
 		uri += "?" + q.Encode()
@@ -240,6 +249,9 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, body
 	r, err := http.NewRequestWithContext(ctx, method, uri, reader)
 	if err != nil {
 		return err
+	}
+	for _, h := range more {
+		maps.Copy(r.Header, h)
 	}
 	if c.Token != nil {
 		token, err := c.Token(ctx)
