@@ -195,7 +195,7 @@ func configuredTrails(c *config.Config, warehouse string, use func(trail) error)
 		errs = append(errs, readsTrail(c.Audit.Reads, use))
 	}
 	ctx := context.Background()
-	errs = append(errs, server.AuditStore(ctx, c, func(store catalog.Store, ids map[string]uuid.UUID) error {
+	errs = append(errs, server.AuditStore(ctx, c, func(store catalog.Store, ids map[string]uuid.UUID, administration uuid.UUID) error {
 		if _, ok := ids[warehouse]; !ok && warehouse != "" {
 			return fmt.Errorf("there is no warehouse %q", warehouse)
 		}
@@ -205,6 +205,9 @@ func configuredTrails(c *config.Config, warehouse string, use func(trail) error)
 			}
 			t := trail{name: "warehouse " + name, read: catalog.AuditLines(ctx, store, ids[name], 0), kept: server.KeptSince(c, time.Now())}
 			errs = append(errs, use(t))
+		}
+		if warehouse == "" {
+			errs = append(errs, use(trail{name: "administration", read: catalog.AuditLines(ctx, store, administration, 0), kept: server.KeptSince(c, time.Now())}))
 		}
 		return nil
 	}))

@@ -14,8 +14,8 @@ import (
 // Batch is what an export delivers at once: lines of one partition, in order,
 // each checkpoint after its record. The lines are whole, without newlines.
 type Batch struct {
-	// Source says whose lines they are: "warehouses/<name>" for changes,
-	// "reads" for the log of reads.
+	// Source says whose lines they are: "warehouses/<name>" or
+	// "administration" for changes, "reads" for the log of reads.
 	Source    string
 	Partition string
 	// After is the number of the last record before the batch and Last that of

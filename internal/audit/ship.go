@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -173,14 +172,13 @@ func (s *Shipper) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
-	case err == nil:
-		return f, nil
-	case errors.Is(err, syscall.EWOULDBLOCK):
-		return nil, f.Close()
-	default:
+	switch ok, err := tryLock(f); {
+	case err != nil:
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	case !ok:
+		return nil, f.Close()
 	}
+	return f, nil
 }
 
 func (s *Shipper) close() {
@@ -353,7 +351,7 @@ func (s *Shipper) collect(final bool) (b Batch, end int64, err error) {
 	if info.Size() < end {
 		return b, end, fmt.Errorf("%s was cut off below what was exported: rotate the log by renaming it and sending SIGHUP", s.file.Name())
 	}
-	if end != 0 {
+	if end != 0 && end != info.Size() {
 		var before [1]byte
 		if _, err := s.file.ReadAt(before[:], end-1); err != nil || before[0] != '\n' {
 			return b, end, fmt.Errorf("%s names a place in %s where no line begins: it was altered; %w", s.cursorPath(), s.file.Name(), errors.Join(err, errNoLine))
@@ -374,11 +372,13 @@ func (s *Shipper) collect(final bool) (b Batch, end int64, err error) {
 		if err != nil {
 			return b, end, err
 		}
-		if line.Torn {
-			break // it is being written
+		if line.Torn && !(final && isLine(line.Text)) {
+			break // it is being written, or was when the server was killed
 		}
 		start := here
-		here += int64(len(line.Text)) + 1
+		if here += int64(len(line.Text)) + 1; line.Torn {
+			here-- // killed before the line's end
+		}
 		at, checkpoint, ok := s.placeOf(line.Text)
 		if !ok {
 			continue

@@ -280,6 +280,36 @@ func TestShippingRestartedAfterKill(t *testing.T) {
 	}
 }
 
+// TestLastLineWithoutEnd has a server killed between its last record and the
+// end of that line, and the log moved away.
+func TestLastLineWithoutEnd(t *testing.T) {
+	t.Parallel()
+	signer := signerOf(t, 1)
+	path := filepath.Join(t.TempDir(), "reads.log")
+	run(t, path, signer, 5, 100)
+	list := split(read(t, path))
+	cut := strings.TrimSuffix(strings.Join(list[:5], ""), "\n")
+	var got receiver
+	if err := os.WriteFile(path, []byte(cut), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := shipper(path, &got).Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	run(t, path, signer, 2, 100)
+	for range 2 {
+		if err := shipper(path, &got).Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := verify(t, VerifyOptions{Keys: NewKeys(signer.Public())}, got.Bytes()); !r.OK() || r.Records != 8 || !strings.Contains(got.String(), list[4]) {
+		t.Errorf("%+v\n%s", r, got.String())
+	}
+}
+
 // TestMovedAwayAfterKill has a server killed before the file beside the log
 // named the new partition, and the log moved away before the next one starts:
 // that one goes on where the log ended.

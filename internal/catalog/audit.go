@@ -140,6 +140,16 @@ func (c *checkpoints) next(ctx context.Context, before int64) (*audit.Checkpoint
 	return cp, nil
 }
 
+// AuditChain is one chain of audit rows in the store.
+type AuditChain struct {
+	ID uuid.UUID // the partition
+	// Source is what exports call it: "warehouses/<name>", or "administration".
+	Source string
+}
+
+// AuditChain is that of the warehouse's changes.
+func (w *Warehouse) AuditChain() AuditChain { return AuditChain{w.id, "warehouses/" + w.Name()} }
+
 // AuditSealer chains the audit rows of changes and signs checkpoints of the
 // chains. Any number of replicas may run one.
 //
@@ -147,8 +157,8 @@ func (c *checkpoints) next(ctx context.Context, before int64) (*audit.Checkpoint
 // seen: whoever rewrites a chain in the store while servers run does not get
 // it signed.
 type AuditSealer struct {
-	Store      Store
-	Warehouses []*Warehouse
+	Store  Store
+	Chains []AuditChain
 	// Signer signs checkpoints; nil makes none.
 	Signer *audit.Signer
 	// Keys verify the checkpoint that a chain is followed from at the start.
@@ -213,24 +223,24 @@ func (s *AuditSealer) Round(ctx context.Context, final bool) error {
 		s.Progress = &audit.Progress{}
 	}
 	var errs []error
-	for _, w := range s.Warehouses {
-		err := s.seal(ctx, w.id, final)
+	for _, c := range s.Chains {
+		err := s.seal(ctx, c.ID, final)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("warehouse %s: %w", w.Name(), err))
+			errs = append(errs, fmt.Errorf("%s: %w", c.Source, err))
 			s.Progress.Failed()
 		}
-		if err == nil && !s.broken[w.id] {
-			delete(s.failing, w.id)
-		} else if s.failing[w.id].IsZero() {
-			s.failing[w.id] = s.now()
+		if err == nil && !s.broken[c.ID] {
+			delete(s.failing, c.ID)
+		} else if s.failing[c.ID].IsZero() {
+			s.failing[c.ID] = s.now()
 		}
-		s.Progress.Pending(source(w), s.failing[w.id])
+		s.Progress.Pending(c.Source, s.failing[c.ID])
 	}
 	if s.Keep > 0 && s.Signer != nil && s.now().Sub(s.expired) >= time.Minute {
 		s.expired = s.now()
-		for _, w := range s.Warehouses {
-			if err := s.expire(ctx, w.id); err != nil {
-				errs = append(errs, fmt.Errorf("warehouse %s: %w", w.Name(), err))
+		for _, c := range s.Chains {
+			if err := s.expire(ctx, c.ID); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", c.Source, err))
 			}
 		}
 	}
@@ -408,10 +418,4 @@ func (s *AuditSealer) logger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return s.Logger
-}
-
-// AuditPartition stands for an audit chain that belongs to no warehouse, where
-// an [AuditSealer] or an exporter takes warehouses. It has no other use.
-func AuditPartition(name string, id uuid.UUID) *Warehouse {
-	return &Warehouse{id: id, opts: Options{Name: name}}
 }

@@ -77,7 +77,7 @@ func TestAuditSealer(t *testing.T) {
 	now := time.Now()
 	newSealer := func() *catalog.AuditSealer {
 		return &catalog.AuditSealer{
-			Store: store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
+			Store: store, Chains: []catalog.AuditChain{h.AuditChain()}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
 			CheckpointRecords: 3, CheckpointInterval: time.Minute, Now: func() time.Time { return now },
 		}
 	}
@@ -178,7 +178,7 @@ func TestAuditSealerExpires(t *testing.T) {
 	signer := auditSigner(t)
 	now := time.Now()
 	s := &catalog.AuditSealer{
-		Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
+		Store: h.store, Chains: []catalog.AuditChain{h.AuditChain()}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
 		Keep: time.Hour, Exports: []string{"siem"}, Now: func() time.Time { return now },
 	}
 	for i := range 3 {
@@ -301,7 +301,7 @@ func TestNothingIsClearedAway(t *testing.T) {
 	store := &rewritten{Store: h.store}
 	newSealer := func() *catalog.AuditSealer {
 		return &catalog.AuditSealer{
-			Store: store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
+			Store: store, Chains: []catalog.AuditChain{h.AuditChain()}, Signer: signer, Keys: audit.NewKeys(signer.Public()),
 			Keep: time.Hour, CheckpointRecords: 1, Now: func() time.Time { return now },
 		}
 	}
@@ -367,7 +367,7 @@ func TestCursorBeyondTheChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &catalog.AuditExporter{Name: "siem", Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Logger: slog.New(slog.DiscardHandler), Sink: sinkFunc(func(audit.Batch) error { return nil })}
+	x := &catalog.AuditExporter{Name: "siem", Store: h.store, Chains: []catalog.AuditChain{h.AuditChain()}, Logger: slog.New(slog.DiscardHandler), Sink: sinkFunc(func(audit.Batch) error { return nil })}
 	if err := x.Round(ctx); !errors.Is(err, catalog.ErrAuditBroken) {
 		t.Errorf("%v", err)
 	}
@@ -388,12 +388,12 @@ func TestAuditExporter(t *testing.T) {
 	ctx := t.Context()
 	signer := auditSigner(t)
 	keys := audit.NewKeys(signer.Public())
-	s := &catalog.AuditSealer{Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signer: signer, Keys: keys, CheckpointRecords: 700}
+	s := &catalog.AuditSealer{Store: h.store, Chains: []catalog.AuditChain{h.AuditChain()}, Signer: signer, Keys: keys, CheckpointRecords: 700}
 	var got bytes.Buffer
 	fail := 0
 	newExporter := func() *catalog.AuditExporter {
 		return &catalog.AuditExporter{
-			Name: "siem", Store: h.store, Warehouses: []*catalog.Warehouse{h.Warehouse}, Signed: true, Logger: slog.New(slog.DiscardHandler),
+			Name: "siem", Store: h.store, Chains: []catalog.AuditChain{h.AuditChain()}, Signed: true, Logger: slog.New(slog.DiscardHandler),
 			Sink: sinkFunc(func(b audit.Batch) error {
 				if fail > 0 {
 					fail--

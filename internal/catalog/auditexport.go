@@ -19,9 +19,9 @@ import (
 // time, and how far it has come is in the store. Every line is sent at least
 // once, and in order.
 type AuditExporter struct {
-	Name       string
-	Store      Store
-	Warehouses []*Warehouse
+	Name   string
+	Store  Store
+	Chains []AuditChain
 	// Sink takes batches; an error is tried again, with pauses that double from
 	// Interval to a minute.
 	Sink audit.Sink
@@ -55,11 +55,11 @@ func (x *AuditExporter) Run(ctx context.Context) {
 // Round sends all that there is.
 func (x *AuditExporter) Round(ctx context.Context) error {
 	var errs []error
-	for _, w := range x.Warehouses {
+	for _, c := range x.Chains {
 		for {
-			more, err := x.batch(ctx, w)
+			more, err := x.batch(ctx, c)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("warehouse %s: %w", w.Name(), err))
+				errs = append(errs, fmt.Errorf("%s: %w", c.Source, err))
 				x.progress().Failed()
 			}
 			if err != nil || !more {
@@ -77,12 +77,15 @@ func (x *AuditExporter) progress() *audit.Progress {
 	return x.Progress
 }
 
-func source(w *Warehouse) string { return "warehouses/" + w.Name() }
-
-// batch sends the next lines of a warehouse, and reports whether there are
+// batch sends the next lines of a chain, and reports whether there are
 // more.
-func (x *AuditExporter) batch(ctx context.Context, w *Warehouse) (more bool, err error) {
-	state, err := x.Store.AuditState(ctx, w.id)
+func (x *AuditExporter) batch(ctx context.Context, c AuditChain) (more bool, err error) {
+	// The cursors first: another replica may go on between the two looks.
+	cursors, err := x.Store.AuditCursors(ctx, c.ID)
+	if err != nil {
+		return false, err
+	}
+	state, err := x.Store.AuditState(ctx, c.ID)
 	if err != nil {
 		return false, err
 	}
@@ -90,24 +93,20 @@ func (x *AuditExporter) batch(ctx context.Context, w *Warehouse) (more bool, err
 	if x.Signed {
 		upTo = state.Checkpoint
 	}
-	cursors, err := x.Store.AuditCursors(ctx, w.id)
-	if err != nil {
-		return false, err
-	}
 	if at := cursors[x.Name]; at > state.Head.Seq {
 		return false, fmt.Errorf("%w: the export has come to record %d, but there are %d", ErrAuditBroken, at, state.Head.Seq)
 	}
 	if at, known := cursors[x.Name]; known && at >= upTo || upTo == 0 {
-		return false, x.waiting(ctx, w, at, state.Head.Seq)
+		return false, x.waiting(ctx, c, at, state.Head.Seq)
 	}
-	cursor, err := x.Store.ClaimAuditCursor(ctx, w.id, x.Name, time.Now(), exportLease)
+	cursor, err := x.Store.ClaimAuditCursor(ctx, c.ID, x.Name, time.Now(), exportLease)
 	if errors.Is(err, ErrNoObject) {
 		return false, nil // another replica has it
 	}
 	if err != nil {
 		return false, err
 	}
-	seq, err := x.send(ctx, w, cursor.Seq, upTo)
+	seq, err := x.send(ctx, c, cursor.Seq, upTo)
 	// What was delivered is noted also when the server ends meanwhile.
 	done, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -118,10 +117,10 @@ func (x *AuditExporter) batch(ctx context.Context, w *Warehouse) (more bool, err
 }
 
 // waiting notes how old the oldest record is that no checkpoint lets through.
-func (x *AuditExporter) waiting(ctx context.Context, w *Warehouse, after, head int64) error {
+func (x *AuditExporter) waiting(ctx context.Context, c AuditChain, after, head int64) error {
 	var oldest time.Time
 	if after < head && x.Own == nil {
-		rows, err := x.Store.AuditRows(ctx, w.id, after, 1)
+		rows, err := x.Store.AuditRows(ctx, c.ID, after, 1)
 		if err != nil {
 			return err
 		}
@@ -129,17 +128,17 @@ func (x *AuditExporter) waiting(ctx context.Context, w *Warehouse, after, head i
 			oldest = rows[0].Time
 		}
 	}
-	x.progress().Pending(source(w), oldest)
+	x.progress().Pending(c.Source, oldest)
 	return nil
 }
 
 // send delivers one batch and returns the number of the last record that the
 // receiver has.
-func (x *AuditExporter) send(ctx context.Context, w *Warehouse, after, upTo int64) (int64, error) {
-	b := audit.Batch{Source: source(w), Partition: w.id.String(), After: after, Last: after}
+func (x *AuditExporter) send(ctx context.Context, c AuditChain, after, upTo int64) (int64, error) {
+	b := audit.Batch{Source: c.Source, Partition: c.ID.String(), After: after, Last: after}
 	var bytes int64
 	var oldest time.Time // of a record that is not our own
-	for line, err := range AuditLines(ctx, x.Store, w.id, after) {
+	for line, err := range AuditLines(ctx, x.Store, c.ID, after) {
 		if err != nil {
 			return after, err
 		}
@@ -162,7 +161,7 @@ func (x *AuditExporter) send(ctx context.Context, w *Warehouse, after, upTo int6
 		b.Lines = append(b.Lines, slices.Clone(line.Text))
 		bytes += int64(len(line.Text))
 	}
-	x.progress().Pending(source(w), oldest)
+	x.progress().Pending(c.Source, oldest)
 	if len(b.Lines) == 0 || oldest.IsZero() && b.Last >= upTo {
 		return after, nil
 	}
@@ -172,6 +171,6 @@ func (x *AuditExporter) send(ctx context.Context, w *Warehouse, after, upTo int6
 		return after, err
 	}
 	x.progress().Delivered(b.Records())
-	x.progress().Pending(source(w), time.Time{})
+	x.progress().Pending(c.Source, time.Time{})
 	return b.Last, nil
 }

@@ -47,8 +47,8 @@ func AuditKeys(c *config.Config) (audit.Keys, error) {
 }
 
 // AuditStore opens the store of a configuration and gives use its audit
-// chains, one a warehouse and that of the administration. With SQLite no server may run meanwhile.
-func AuditStore(ctx context.Context, c *config.Config, use func(catalog.Store, map[string]uuid.UUID) error) (err error) {
+// chains, one a warehouse, and that of administration. With SQLite no server may run meanwhile.
+func AuditStore(ctx context.Context, c *config.Config, use func(store catalog.Store, warehouses map[string]uuid.UUID, administration uuid.UUID) error) (err error) {
 	store, err := openStore(ctx, c.Store)
 	if err != nil {
 		return err
@@ -63,10 +63,11 @@ func AuditStore(ctx context.Context, c *config.Config, use func(catalog.Store, m
 			return err
 		}
 	}
-	if ids[sharing.AdministrationPartition], err = store.EnsureWarehouse(ctx, sharing.AdministrationPartition); err != nil {
+	administrationID, err := store.EnsureWarehouse(ctx, sharing.AdministrationPartition)
+	if err != nil {
 		return err
 	}
-	return use(store, ids)
+	return use(store, ids, administrationID)
 }
 
 // KeptSince is the time before which audit rows may have been removed; zero

@@ -37,6 +37,10 @@ type export struct {
 // table, hold at most.
 const archiveBatch = 10_000
 
+// administration is what exports and verify call the chain of what is changed
+// by the administration interface.
+const administration = "administration"
+
 // openExports opens what the configuration says records are sent to.
 func (s *Server) openExports(ctx context.Context, _ Options) error {
 	c := s.cfg.Audit
@@ -98,7 +102,7 @@ func (s *Server) addExport(x export) {
 func (s *Server) sealer() *catalog.AuditSealer {
 	c := s.cfg.Audit
 	sealer := &catalog.AuditSealer{
-		Store: s.store, Warehouses: s.partitions(), Signer: s.signer, Keys: s.auditKeys, Interval: c.SealInterval,
+		Store: s.store, Chains: s.chains(), Signer: s.signer, Keys: s.auditKeys, Interval: c.SealInterval,
 		CheckpointRecords: int64(c.CheckpointRecords), CheckpointInterval: c.CheckpointInterval,
 		Keep: c.KeepChanges, Logger: s.log, Progress: &audit.Progress{},
 	}
@@ -118,7 +122,7 @@ func (s *Server) sealer() *catalog.AuditSealer {
 func (s *Server) runExports(ctx context.Context, start func(func())) {
 	for _, x := range s.exports {
 		changes := &catalog.AuditExporter{
-			Name: x.name, Store: s.store, Warehouses: s.partitions(), Sink: x.sink, Signed: s.signer != nil, Batch: x.batch, Own: x.own,
+			Name: x.name, Store: s.store, Chains: s.chains(), Sink: x.sink, Signed: s.signer != nil, Batch: x.batch, Own: x.own,
 			Interval: x.interval, Progress: x.changes, Logger: s.log,
 		}
 		start(func() { changes.Run(ctx) })
@@ -138,10 +142,10 @@ func (s *Server) runExports(ctx context.Context, start func(func())) {
 			})
 		})
 	}
-	if t := s.auditTable; t != nil && t.Keep > 0 {
+	if t := s.auditTable; t != nil {
 		start(func() {
-			audit.Repeat(ctx, time.Hour, t.Expire, func(err error, pause time.Duration) {
-				s.log.Warn("remove old rows of the audit table", "again_in", pause.String(), "error", err)
+			audit.Repeat(ctx, time.Hour, t.Maintain, func(err error, pause time.Duration) {
+				s.log.Warn("maintain the audit table", "again_in", pause.String(), "error", err)
 			})
 		})
 	}

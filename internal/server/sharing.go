@@ -184,9 +184,13 @@ func (s *Server) recordAdmin(ctx context.Context, a admin.Access) error {
 	return nil
 }
 
-// partitions are the warehouses' audit chains, and that of the administration.
-func (s *Server) partitions() []*catalog.Warehouse {
-	return append(append([]*catalog.Warehouse(nil), s.warehouses...), catalog.AuditPartition(sharing.AdministrationPartition, s.shareStore.Administration()))
+// chains are the warehouses' audit chains, and that of the administration.
+func (s *Server) chains() []catalog.AuditChain {
+	all := make([]catalog.AuditChain, 0, len(s.warehouses)+1)
+	for _, w := range s.warehouses {
+		all = append(all, w.AuditChain())
+	}
+	return append(all, catalog.AuditChain{ID: s.shareStore.Administration(), Source: administration})
 }
 
 // policySources are the sets in force: those of the configuration, and for who

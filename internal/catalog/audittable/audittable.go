@@ -285,12 +285,20 @@ func (t *Table) tidy(ctx context.Context, before, after *table.Table) {
 	}
 }
 
-// Expire removes the rows of days that ended more than Keep ago. A day's files
-// are dropped whole: no row is written anew.
-func (t *Table) Expire(ctx context.Context) error {
-	if t.Keep <= 0 {
-		return nil
+// Maintain removes the rows of days that ended more than Keep ago, a day's
+// files whole, and puts the many small files of each past day together.
+func (t *Table) Maintain(ctx context.Context) error {
+	if t.Keep > 0 {
+		if err := t.change(ctx, t.expire); err != nil {
+			return err
+		}
 	}
+	return t.change(ctx, t.compact)
+}
+
+// change makes a change of the table's files: what f stages. f reports whether
+// there is anything.
+func (t *Table) change(ctx context.Context, f func(context.Context, *table.Table, *table.Transaction) (bool, error)) error {
 	obj, err := t.Warehouse.LookupTable(ctx, Ident)
 	var e *catalog.Error
 	if errors.As(err, &e) && (e.Reason == catalog.NoSuchTable || e.Reason == catalog.NoSuchNamespace) {
@@ -307,31 +315,89 @@ func (t *Table) Expire(ctx context.Context) error {
 	if err != nil || meta.CurrentSnapshot() == nil {
 		return err
 	}
-	day := t.now().UTC().Add(-t.Keep).Truncate(24 * time.Hour)
 	files := &files{ctx: ctx, objects: t.Files, root: strings.TrimRight(doc.Location(), "/") + "/"}
 	tbl := table.New(table.Identifier{Ident.Namespace[0], Ident.Name}, meta, obj.MetadataLocation, files.open, nil)
-	filter := iceberg.LessThan(iceberg.Reference("time"), iceberg.Timestamp(day.UnixMicro()))
-	plan, err := tbl.Scan(table.WithRowFilter(filter)).PlanFiles(ctx)
-	if err != nil || len(plan) == 0 {
-		return err
-	}
 	txn := tbl.NewTransaction()
-	if err := txn.AssertRefSnapshotID(table.MainBranch); err != nil {
-		return err
+	err = txn.AssertRefSnapshotID(table.MainBranch)
+	some := false
+	if err == nil {
+		some, err = f(ctx, tbl, txn)
 	}
-	if err := txn.Delete(ctx, filter, iceberg.Properties{"sluice.audit.removed-before": day.Format(time.RFC3339)}); err != nil {
-		return err
-	}
-	if err := txn.ExpireSnapshots(table.WithOlderThan(0), table.WithRetainLast(1)); err != nil {
+	if err != nil || !some {
+		files.discard()
 		return err
 	}
 	after, err := t.submit(ctx, tbl, txn, files, "updateTable")
 	if err != nil {
+		if errors.As(err, &e) && e.Reason != catalog.CommitStateUnknown {
+			files.discard()
+		}
 		return err
 	}
 	t.tidy(ctx, tbl, after)
-	t.Logger.Info("rows of the audit table were removed", "before", day, "files", len(plan))
 	return nil
+}
+
+// past filters rows from before a time.
+func past(t time.Time) iceberg.BooleanExpression {
+	return iceberg.LessThan(iceberg.Reference("time"), iceberg.Timestamp(t.UnixMicro()))
+}
+
+// expire stages the removal of old days, with their files.
+func (t *Table) expire(ctx context.Context, tbl *table.Table, txn *table.Transaction) (bool, error) {
+	day := t.now().UTC().Add(-t.Keep).Truncate(24 * time.Hour)
+	plan, err := tbl.Scan(table.WithRowFilter(past(day))).PlanFiles(ctx)
+	if err != nil || len(plan) == 0 {
+		return false, err
+	}
+	if err := txn.Delete(ctx, past(day), iceberg.Properties{"sluice.audit.removed-before": day.Format(time.RFC3339)}); err != nil {
+		return false, err
+	}
+	t.Logger.Info("rows of the audit table are removed", "before", day, "files", len(plan))
+	return true, txn.ExpireSnapshots(table.WithOlderThan(0), table.WithRetainLast(1))
+}
+
+const (
+	// manyFiles of a past day are put together.
+	manyFiles = 8
+	// compactBytes bounds what is put together at once.
+	compactBytes = 128 << 20
+)
+
+// compact stages the putting together of small files of past days.
+func (t *Table) compact(ctx context.Context, tbl *table.Table, txn *table.Transaction) (bool, error) {
+	plan, err := tbl.Scan(table.WithRowFilter(past(t.now().UTC().Truncate(24 * time.Hour)))).PlanFiles(ctx)
+	if err != nil {
+		return false, err
+	}
+	days := map[string]*table.CompactionTaskGroup{}
+	for _, task := range plan {
+		size := task.File.FileSizeBytes()
+		if size > compactBytes/manyFiles {
+			continue
+		}
+		key := fmt.Sprint(task.File.SpecID(), task.File.Partition())
+		g := days[key]
+		if g == nil {
+			g = &table.CompactionTaskGroup{PartitionKey: key}
+			days[key] = g
+		}
+		if g.TotalSizeBytes+size <= compactBytes {
+			g.Tasks, g.TotalSizeBytes = append(g.Tasks, task), g.TotalSizeBytes+size
+		}
+	}
+	var groups []table.CompactionTaskGroup
+	var total int64
+	for _, g := range days {
+		if len(g.Tasks) >= manyFiles && total+g.TotalSizeBytes <= compactBytes {
+			groups, total = append(groups, *g), total+g.TotalSizeBytes
+		}
+	}
+	if len(groups) == 0 {
+		return false, nil
+	}
+	_, err = txn.RewriteDataFiles(ctx, groups, table.RewriteDataFilesOptions{})
+	return err == nil, err
 }
 
 func (t *Table) now() time.Time {

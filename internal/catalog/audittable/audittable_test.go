@@ -495,19 +495,19 @@ func TestManyCommits(t *testing.T) {
 	}
 }
 
-// TestExpire removes whole days.
-func TestExpire(t *testing.T) {
+// TestKeep removes whole days.
+func TestKeep(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	lines := h.chain(uuid.NewString(), 6) // the first on the day before the others
 	sink := h.sink()
-	if err := sink.Expire(t.Context()); err != nil {
+	if err := sink.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	sink.Keep = 48 * time.Hour
 	now := start
 	sink.Now = func() time.Time { return now }
-	if err := sink.Expire(t.Context()); err != nil {
+	if err := sink.Maintain(t.Context()); err != nil {
 		t.Fatal("there is no table yet:", err)
 	}
 	if err := sink.Send(t.Context(), batchOf(t, "warehouses/sales", lines)); err != nil {
@@ -518,7 +518,7 @@ func TestExpire(t *testing.T) {
 		left  int
 	}{{0, len(lines)}, {47 * time.Hour, len(lines)}, {49 * time.Hour, len(lines) - 1}, {49 * time.Hour, len(lines) - 1}, {200 * time.Hour, 0}, {201 * time.Hour, 0}} {
 		now = start.Add(c.after)
-		if err := sink.Expire(t.Context()); err != nil {
+		if err := sink.Maintain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(h.rows(t)); n != c.left {
@@ -544,14 +544,74 @@ func TestExpire(t *testing.T) {
 	}
 }
 
+// TestCompact puts the small files of past days together: the rows stay.
+func TestCompact(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	partition := uuid.NewString()
+	lines := h.chain(partition, 30) // one on the day before the others
+	now := start
+	sink := h.sink()
+	sink.Now = func() time.Time { return now }
+	for to := 1; to <= len(lines); to++ {
+		if err := sink.Send(t.Context(), batchOf(t, "warehouses/sales", lines[to-1:to])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func() int {
+		t.Helper()
+		obj, err := h.LookupTable(t.Context(), Ident)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := h.TableMetadata(t.Context(), obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta, err := table.ParseMetadataBytes(doc.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := &files{ctx: t.Context(), objects: h.bucket, root: doc.Location() + "/"}
+		plan, err := table.New(table.Identifier{"system", "audit"}, meta, obj.MetadataLocation, files.open, nil).Scan().PlanFiles(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(plan)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, len(lines)}, {time.Hour, len(lines)}, {25 * time.Hour, 2}, {25 * time.Hour, 2}} {
+		now = start.Add(c.after)
+		if err := sink.Maintain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := files(); n != c.want {
+			t.Errorf("after %s: %d files, want %d", c.after, n, c.want)
+		}
+		rows := h.rows(t)
+		if r := h.verify(t, rows); len(rows) != len(lines) || !r.OK() || r.Unproven() != 0 {
+			t.Errorf("after %s: %d rows, %+v", c.after, len(rows), r)
+		}
+	}
+	// It is known still how far the partition has come.
+	if err := sink.Send(t.Context(), batchOf(t, "warehouses/sales", lines)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(h.rows(t)); n != len(lines) {
+		t.Errorf("%d rows", n)
+	}
+}
+
 // TestExportOfItself exports the changes of the warehouse that the table is
 // in: its own commits are records too, and do not make it go on for ever.
 func TestExportOfItself(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	houses := []*catalog.Warehouse{h.Warehouse}
-	sealer := &catalog.AuditSealer{Store: h.store, Warehouses: houses, Signer: h.signer, Keys: audit.NewKeys(h.signer.Public()), CheckpointRecords: 1}
-	export := &catalog.AuditExporter{Name: "table", Store: h.store, Warehouses: houses, Signed: true, Sink: h.sink(), Own: Own, Logger: slog.New(slog.DiscardHandler)}
+	chains := []catalog.AuditChain{h.AuditChain()}
+	sealer := &catalog.AuditSealer{Store: h.store, Chains: chains, Signer: h.signer, Keys: audit.NewKeys(h.signer.Public()), CheckpointRecords: 1}
+	export := &catalog.AuditExporter{Name: "table", Store: h.store, Chains: chains, Signed: true, Sink: h.sink(), Own: Own, Logger: slog.New(slog.DiscardHandler)}
 	round := func() {
 		t.Helper()
 		if err := sealer.Round(t.Context(), true); err != nil {

@@ -24,7 +24,7 @@ const (
 {"id":2,"name":"type","type":"string","required":true,"doc":"audit. and the kind of record; audit.checkpoint and audit.partition are of the log itself"},
 {"id":3,"name":"partition","type":"string","required":true,"doc":"chain that the line belongs to: of a warehouse's changes, or of a run of a server"},
 {"id":4,"name":"seq","type":"long","required":true,"doc":"number in it"},
-{"id":5,"name":"source","type":"string","required":true,"doc":"warehouses/<name> for changes, or reads"},
+{"id":5,"name":"source","type":"string","required":true,"doc":"warehouses/<name> or administration for changes, or reads"},
 {"id":6,"name":"request_id","type":"string","required":false},
 {"id":7,"name":"principal","type":"string","required":false},
 {"id":8,"name":"actor","type":"string","required":false,"doc":"who acted for the principal"},
