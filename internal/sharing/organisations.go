@@ -5,6 +5,7 @@ package sharing
 
 import (
 	"context"
+	"encoding/json"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -259,6 +260,9 @@ func (s *Service) CreateSecret(ctx context.Context, m Mutation, clientID string,
 
 // DeleteSecret deletes a secret of an account.
 func (s *Service) DeleteSecret(ctx context.Context, m Mutation, clientID, id string) error {
+	if encode := m.Answer; encode != nil { // what is deleted is not shown
+		m.Answer = func(any) (json.RawMessage, error) { return encode(struct{}{}) }
+	}
 	_, err := changeAccount(ctx, s, m, clientID, func(a *ServiceAccount) (ServiceAccount, map[string]any, error) {
 		before := len(a.Secrets)
 		a.Secrets = slices.DeleteFunc(a.Secrets, func(k AccountSecret) bool { return k.ID == id })

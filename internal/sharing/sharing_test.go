@@ -835,6 +835,16 @@ func TestOrganisationsAndAccounts(t *testing.T) {
 		if err != nil || len(a.Secrets) != 2 || a.Secrets[1].ID != third.Secret.ID || second.Secret.ID == third.Secret.ID {
 			h.Errorf("secrets %+v, %v", a.Secrets, err)
 		}
+		// With a key the answer is kept, which holds nothing of the account.
+		keyed := m()
+		keyed.Key = &catalog.IdempotencyKey{Key: uuid.New()}
+		keyed.Answer = func(result any) (json.RawMessage, error) {
+			if result != struct{}{} {
+				h.Errorf("a deletion is answered with a %T", result)
+			}
+			return json.RawMessage("{}"), nil
+		}
+		h.ok(h.DeleteSecret(h.ctx, keyed, "etl", third.Secret.ID))
 		h.refused(h.DeleteOrganisation(h.ctx, m(), "umbrella"), "ORGANISATION_NOT_EMPTY")
 		h.ok(h.DeleteServiceAccount(h.ctx, m(), "etl"))
 		h.ok(h.DeleteOrganisation(h.ctx, m(), "umbrella"))
