@@ -5,9 +5,9 @@ package sharing
 
 import (
 	"context"
-	"encoding/json"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/url"
 	"regexp"
